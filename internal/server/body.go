@@ -40,16 +40,10 @@ func (s *Server) decode(x *exchange, r *request, v any) error {
 	if err != nil {
 		return err
 	}
-	err = decodeStrict(text, s.shapes[reflect.TypeOf(v).Elem()], v)
-	if be, ok := errors.AsType[*bodyError](err); ok {
-		return be.answer()
+	if err := decodeStrict(text, s.shapes[reflect.TypeOf(v).Elem()], v); err != nil {
+		return invalid("the body is refused: "+err.Error(), "GET /v1/openapi.json has its schema")
 	}
-	return err
-}
-
-// answer is the error that a client sees.
-func (e *bodyError) answer() *client.Error {
-	return invalid("the body is refused: "+e.Error(), "GET /v1/openapi.json has its schema")
+	return nil
 }
 
 // wantType refuses bodies that say they are something else.

@@ -20,19 +20,6 @@ const (
 	maxValues = 1 << 17
 )
 
-// bodyError is what is wrong with a JSON body, and where.
-type bodyError struct {
-	path string // JSON pointer
-	msg  string
-}
-
-func (e *bodyError) Error() string {
-	if e.path == "" {
-		return e.msg
-	}
-	return e.path + ": " + e.msg
-}
-
 var (
 	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 	rawMessage  = reflect.TypeFor[json.RawMessage]()
@@ -72,7 +59,7 @@ func shapeOf(t reflect.Type) *strictjson.Shape {
 // is for the call's record, and no reason to refuse the request.
 func decodeStrict(text []byte, sh *strictjson.Shape, v any) error {
 	if !utf8.Valid(text) {
-		return &bodyError{msg: "the body is not UTF-8"}
+		return errors.New("the body is not UTF-8")
 	}
 	if !json.Valid(text) {
 		return syntaxError(text)
@@ -93,41 +80,38 @@ func refused(err *strictjson.Error) error {
 	for i, key := range err.Path {
 		path[i] = plain.Cut(key, maxShown)
 	}
-	e := &bodyError{path: strictjson.Pointer(path...), msg: err.Msg}
+	msg := err.Msg
 	switch err.Kind {
 	case strictjson.Values:
-		e.msg = "the body holds " + err.Msg
+		msg = "the body holds " + msg
 	case strictjson.Twice:
-		e.msg = "the key is given twice"
+		msg = "the key is given twice"
 	case strictjson.Unknown:
-		e.msg = "unknown key"
+		msg = "unknown key"
 		if err.Other != "" {
-			e.msg += fmt.Sprintf("; it is spelled %q", err.Other)
+			msg += fmt.Sprintf("; it is spelled %q", err.Other)
 		}
 	}
-	return e
+	return errors.New(strings.TrimPrefix(strictjson.Pointer(path...)+": "+msg, ": "))
 }
 
 // syntaxError says where text stops being JSON.
 func syntaxError(text []byte) error {
 	if len(bytes.TrimSpace(text)) == 0 {
-		return &bodyError{msg: "the body is empty"}
+		return errors.New("the body is empty")
 	}
 	var raw json.RawMessage
 	err := json.Unmarshal(text, &raw)
 	if se, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return &bodyError{msg: fmt.Sprintf("not JSON at byte %d: %v", se.Offset, se)}
+		return fmt.Errorf("not JSON at byte %d: %w", se.Offset, se)
 	}
-	return &bodyError{msg: fmt.Sprintf("not JSON: %v", err)}
+	return fmt.Errorf("not JSON: %w", err)
 }
 
 // typeError says which value does not fit its field.
 func typeError(err error) error {
 	if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return &bodyError{
-			path: "/" + strings.ReplaceAll(te.Field, ".", "/"),
-			msg:  fmt.Sprintf("a %s does not fit, expected %s", te.Value, te.Type.Kind()),
-		}
+		return fmt.Errorf("/%s: a %s does not fit, expected %s", strings.ReplaceAll(te.Field, ".", "/"), te.Value, te.Type.Kind())
 	}
-	return &bodyError{msg: err.Error()}
+	return err
 }

@@ -155,10 +155,7 @@ func scanJSON[T any](scan scanner) (*T, error) {
 		return nil, err
 	}
 	v := new(T)
-	if err := json.Unmarshal(body, v); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return v, nil
+	return v, unmarshal(body, v)
 }
 
 // RecentFilter selects calls, newest first.
@@ -171,9 +168,10 @@ type RecentFilter struct {
 
 // Recent gives calls to fn, one after the other and newest first, so that no more
 // than one is in memory. It stops with fn's error.
-func (s *Store) Recent(ctx context.Context, f RecentFilter, fn func(*Call) error) error {
+func (s *Store) Recent(ctx context.Context, f RecentFilter, fn func(*Call) error) (err error) {
+	defer naming(&err, "list recent calls")
 	if err := s.flush(ctx); err != nil {
-		return fmt.Errorf("list recent calls: %w", err)
+		return err
 	}
 	since := ""
 	if !f.Since.IsZero() {
@@ -184,35 +182,18 @@ func (s *Store) Recent(ctx context.Context, f RecentFilter, fn func(*Call) error
 		query, args = sqlCallColumns+"WHERE session = ? AND id > ? AND (? = '' OR tenant = ?) ORDER BY id DESC LIMIT ?",
 			[]any{f.Session, since, f.Tenant, f.Tenant, f.Limit}
 	}
-	rows, err := s.rd.query(ctx, query, args...)
-	if err != nil {
-		return fmt.Errorf("list recent calls: %w", classify(err))
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		c, err := scanCall(rows.Scan)
-		if err != nil {
-			return fmt.Errorf("list recent calls: %w", classify(err))
-		}
-		if err := fn(c); err != nil {
-			return err
-		}
-	}
-	return classify(rows.Err())
+	return each(ctx, &s.rd, query, scanCall, fn, args...)
 }
 
 // SweepApprovals removes approvals that were answered longer ago than age, and
 // saved ones that have expired.
-func (s *Store) SweepApprovals(ctx context.Context, age time.Duration) (int64, error) {
+func (s *Store) SweepApprovals(ctx context.Context, age time.Duration) (_ int64, err error) {
+	defer naming(&err, "sweep approvals")
 	now := time.Now()
 	before := now.Add(-age)
-	n, err := sweep(ctx, s.deletion(sqlSweepApprovals, idAt("apr_", before), before.UnixMilli(), sweepRows))
-	if err != nil {
-		return n, fmt.Errorf("sweep approvals: %w", err)
-	}
-	m, err := sweep(ctx, s.deletion(sqlSweepSaved, now.UnixMilli(), sweepRows))
-	if err != nil {
-		return n + m, fmt.Errorf("sweep saved approvals: %w", err)
-	}
-	return n + m, nil
+	return sweep(
+		ctx,
+		s.deletion(sqlSweepApprovals, idAt("apr_", before), before.UnixMilli(), sweepRows),
+		s.deletion(sqlSweepSaved, now.UnixMilli(), sweepRows),
+	)
 }

@@ -207,16 +207,17 @@ func (r *callRow) decode() (*Call, error) {
 		return nil, err
 	}
 	c.Time = client.CallTime{Queued: time.UnixMilli(r.queued).UTC(), Started: fromMillis(r.started), Ended: fromMillis(r.ended)}
-	if err := unmarshalMaybe(r.origin, func(o origin) {
+	if len(r.origin) > 0 {
+		var o origin
+		if err := unmarshal(r.origin, &o); err != nil {
+			return nil, err
+		}
 		c.MessageID, c.Agent, c.Model, c.Extra, c.Typed, c.Parent, c.ToolSet = o.MessageID, o.Agent, o.Model, o.Extra, o.Typed, o.Parent, o.ToolSet
-	}); err != nil {
-		return nil, err
 	}
-	if err := unmarshalMaybe(r.result, func(v result) {
-		c.Title, c.Call.Output, c.IsError, c.Metadata = v.Title, v.Output, v.IsError, v.Metadata
-		c.Attachments, c.Error, c.Permission, c.Usage = v.Attachments, v.Error, v.Permission, v.Usage
-	}); err != nil {
-		return nil, err
+	if len(r.result) > 0 {
+		if err := unmarshal(r.result, &c.Call); err != nil { // by the names of result, which are those of a client.Call
+			return nil, err
+		}
 	}
 	if c.Status == client.CallError && !c.IsError {
 		c.Settle() // an earlier version has stored it
@@ -224,14 +225,10 @@ func (r *callRow) decode() (*Call, error) {
 	return c, nil
 }
 
-func unmarshalMaybe[T any](b []byte, use func(T)) error {
-	if len(b) == 0 {
-		return nil
-	}
-	var v T
-	if err := json.Unmarshal(b, &v); err != nil {
+// unmarshal reads a column of JSON.
+func unmarshal(b []byte, v any) error {
+	if err := json.Unmarshal(b, v); err != nil {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	use(v)
 	return nil
 }

@@ -79,7 +79,10 @@ func TestSessions(t *testing.T) {
 			}
 		}
 	}
-	if err := s.Write(func(tx *Tx) error { return tx.DropSession(b.ID) }); err != nil {
+	if err := s.Write(func(tx *Tx) error {
+		_, err := tx.st.exec("DELETE FROM sessions WHERE id = ?", b.ID)
+		return err
+	}); err != nil {
 		t.Error(err)
 	}
 	if _, err := s.Session(t.Context(), b.ID); !errors.Is(err, ErrNotFound) {

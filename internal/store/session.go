@@ -82,12 +82,6 @@ func (tx *Tx) PutSession(s *Session) error {
 	return err
 }
 
-// DropSession removes the row of a session of which nothing ever existed.
-func (tx *Tx) DropSession(id string) error {
-	_, err := tx.st.exec("DELETE FROM sessions WHERE id = ?", id)
-	return err
-}
-
 // SessionFilter selects sessions, oldest first.
 type SessionFilter struct {
 	Tenant string // "" = all
@@ -128,10 +122,7 @@ func scanSession(scan scanner) (*Session, error) {
 		return nil, err
 	}
 	v := &Session{TokenHash: token}
-	if err := json.Unmarshal(body, v); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return v, nil
+	return v, unmarshal(body, v)
 }
 
 // CountCalls counts the calls that a session has had.

@@ -76,22 +76,32 @@ func column[T any](scan scanner) (v T, err error) {
 	return v, err
 }
 
-// list reads all rows of a query.
-func list[T any](ctx context.Context, p *prepared, text string, scan func(scanner) (T, error), args ...any) ([]T, error) {
+// each gives the rows of a query to use, until that fails.
+func each[T any](ctx context.Context, p *prepared, text string, scan func(scanner) (T, error), use func(T) error, args ...any) error {
 	rows, err := p.query(ctx, text, args...)
 	if err != nil {
-		return nil, classify(err)
+		return classify(err)
 	}
 	defer func() { _ = rows.Close() }()
-	var all []T
 	for rows.Next() {
 		v, err := scan(rows.Scan)
 		if err != nil {
-			return nil, classify(err)
+			return classify(err)
 		}
-		all = append(all, v)
+		if err := use(v); err != nil {
+			return err
+		}
 	}
-	return all, classify(rows.Err())
+	return classify(rows.Err())
+}
+
+// list reads all rows of a query.
+func list[T any](ctx context.Context, p *prepared, text string, scan func(scanner) (T, error), args ...any) (all []T, err error) {
+	err = each(ctx, p, text, scan, func(v T) error {
+		all = append(all, v)
+		return nil
+	}, args...)
+	return all, err
 }
 
 // one reads the row of a query that gives one, ErrNotFound where it gives none.

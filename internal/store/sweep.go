@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -24,11 +23,12 @@ const (
 
 // Sweep removes events, finished calls and ended sessions that are older than
 // age. It returns the number of rows that went, and tells gone the calls.
-func (s *Store) Sweep(ctx context.Context, age time.Duration, gone func([]Removed)) (int64, error) {
+func (s *Store) Sweep(ctx context.Context, age time.Duration, gone func([]Removed)) (_ int64, err error) {
+	defer naming(&err, "sweep")
 	before := time.Now().Add(-age)
 	ms := before.UnixMilli()
-	var total int64
-	for _, step := range []func() (int64, error){
+	return sweep(
+		ctx,
 		s.deletion("DELETE FROM events WHERE id IN (SELECT id FROM events WHERE id < ? LIMIT ?)", idAt("evt_", before), sweepRows),
 		func() (int64, error) {
 			calls, err := s.removeCalls(sqlSweepCalls, idAt("call_", before), ms, sweepRows)
@@ -36,14 +36,7 @@ func (s *Store) Sweep(ctx context.Context, age time.Duration, gone func([]Remove
 			return int64(len(calls)), err
 		},
 		s.deletion(sqlSweepSessions, ms, sweepRows),
-	} {
-		n, err := sweep(ctx, step)
-		total += n
-		if err != nil {
-			return total, fmt.Errorf("sweep: %w", err)
-		}
-	}
-	return total, nil
+	)
 }
 
 // deletion is a step that counts the rows that went.
@@ -61,20 +54,19 @@ func (s *Store) deletion(text string, args ...any) func() (int64, error) {
 	}
 }
 
-// sweep repeats a step until nothing is left to do.
-func sweep(ctx context.Context, step func() (int64, error)) (total int64, err error) {
-	for {
-		n, err := step()
-		if err != nil {
-			return total, err
-		}
-		if total += n; n < sweepRows {
-			return total, nil
-		}
-		if err := ctx.Err(); err != nil {
-			return total, err
+// sweep repeats each step until nothing is left for it to do.
+func sweep(ctx context.Context, steps ...func() (int64, error)) (total int64, err error) {
+	for _, step := range steps {
+		for n := int64(sweepRows); n >= sweepRows; total += n {
+			if err := ctx.Err(); err != nil {
+				return total, err
+			}
+			if n, err = step(); err != nil {
+				return total, err
+			}
 		}
 	}
+	return total, nil
 }
 
 // OutputRef names the output file of a call.
