@@ -97,20 +97,20 @@ func (d Diff) Run(ctx context.Context, env *Env, input json.RawMessage, _ *Prepa
 
 // compareTrees opens both sides for work on them.
 func compareTrees(ctx context.Context, env *Env, input json.RawMessage, title string, work func(treediff.Options) (treediff.Totals, error)) (*Result, error) {
-	o, err := treeOptions(input)
+	against, o, err := treeOptions(input)
 	if err != nil {
 		return nil, err
 	}
-	o.options.Root = env.Root
-	if o.options.Base, err = openBase(ctx, env, o.against); err != nil {
+	o.Root = env.Root
+	if o.Base, err = openBase(ctx, env, against); err != nil {
 		return failure(title, err)
 	}
-	defer o.options.Base.Close()
-	if o.options.Tree, err = env.Root.OpenDir(ctx, env.Worktree); err != nil {
+	defer o.Base.Close()
+	if o.Tree, err = env.Root.OpenDir(ctx, env.Worktree); err != nil {
 		return failure(title, err)
 	}
-	defer o.options.Tree.Close()
-	totals, err := work(o.options)
+	defer o.Tree.Close()
+	totals, err := work(o)
 	if root.CodeOf(err) != "" {
 		return failure(title, err)
 	}
@@ -121,19 +121,13 @@ func compareTrees(ctx context.Context, env *Env, input json.RawMessage, title st
 	return &Result{Title: title, Output: string(out)}, err
 }
 
-type treeAsked struct {
-	options treediff.Options
-	against string
-}
-
-func treeOptions(input json.RawMessage) (treeAsked, error) {
+func treeOptions(input json.RawMessage) (against string, o treediff.Options, err error) {
 	var in treeInput
 	if err := decodeInput(input, &in); err != nil {
-		return treeAsked{}, err
+		return "", o, err
 	}
-	o := treeAsked{against: cmp.Or(in.Against, treeBase), options: treediff.Options{Format: in.Format, After: string(in.After), Limit: in.Limit}}
 	if len(in.Paths) > MaxTreePaths {
-		return o, Errorf(CodeInvalidInput, "%d paths; the limit is %d", len(in.Paths), MaxTreePaths)
+		return "", o, Errorf(CodeInvalidInput, "%d paths; the limit is %d", len(in.Paths), MaxTreePaths)
 	}
 	for _, p := range in.Paths {
 		path := strings.TrimSuffix(string(p), "/")
@@ -141,11 +135,12 @@ func treeOptions(input json.RawMessage) (treeAsked, error) {
 			return name == "" || name == "." || name == ".." || strings.Contains(name, "\x00")
 		}
 		if len(path) > treediff.MaxPath || slices.ContainsFunc(strings.Split(path, "/"), bad) {
-			return o, Errorf(CodeInvalidPath, "%s is not a plain path below the worktree", plain.Name(plain.Cut(path, 256)))
+			return "", o, Errorf(CodeInvalidPath, "%s is not a plain path below the worktree", plain.Name(plain.Cut(path, 256)))
 		}
-		o.options.Paths = append(o.options.Paths, path)
+		o.Paths = append(o.Paths, path)
 	}
-	return o, nil
+	o.Format, o.After, o.Limit = in.Format, string(in.After), in.Limit
+	return cmp.Or(in.Against, treeBase), o, nil
 }
 
 // openBase opens what the worktree is compared with. The tool user cannot go there, so

@@ -129,14 +129,9 @@ func statAt(dirfd int, name string, resolve uint64, st *unix.Stat_t) error {
 
 // statRegular looks at name below dirfd without opening it for anything.
 func statRegular(dirfd int, name, path string, resolve uint64) error {
-	fd, err := openat2(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW, resolve)
-	if err != nil {
-		return judgedError("open", path, err)
-	}
-	defer unix.Close(fd)
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return sysError("stat", path, err)
+	if err := statAt(dirfd, name, resolve, &st); err != nil {
+		return judgedError("open", path, err)
 	}
 	return regular(path, &st)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -151,7 +152,7 @@ func (t *Transaction) missing(changes []FileChange) []string {
 			continue
 		}
 		var above []string
-		for dir := parentOf(changes[i].Path); dir != "/"; dir = parentOf(dir) {
+		for dir := filepath.Dir(changes[i].Path); dir != "/"; dir = filepath.Dir(dir) {
 			fd, err := openat2(t.r.fd, dir, unix.O_PATH|unix.O_DIRECTORY, noFollow)
 			if err == nil {
 				unix.Close(fd)
@@ -166,15 +167,6 @@ func (t *Transaction) missing(changes []FileChange) []string {
 		}
 	}
 	return dirs
-}
-
-// parentOf is the directory of a canonical path.
-func parentOf(path string) string {
-	dir := path[:strings.LastIndexByte(path, '/')]
-	if dir == "" {
-		return "/"
-	}
-	return dir
 }
 
 func (c *commit) run(ctx context.Context) (done []Committed, err error) {
