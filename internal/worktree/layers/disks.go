@@ -392,7 +392,7 @@ func (s *Store) refill(disk string) {
 func (s *Store) forgetLocked(t *Tree, upper string) error {
 	err := os.Remove(s.file(t.Session))
 	if disk, name := split(upper); disk != "" && disk == t.Disk {
-		if only, e := s.only(disk, name); only && e == nil {
+		if names, e := s.onDisk(disk); e == nil && len(names) == 1 && names[0] == name {
 			err = errors.Join(err, os.Remove(filepath.Join(s.disks.dir, disk)))
 		}
 	}
@@ -402,12 +402,6 @@ func (s *Store) forgetLocked(t *Tree, upper string) error {
 
 // dropLocked lets go of the disk of a tree that is no more.
 func (s *Store) dropLocked(session string) { s.keepLocked(&Tree{Session: session}) }
-
-// only reports whether a disk has no other layer than one.
-func (s *Store) only(disk, name string) (bool, error) {
-	names, err := s.onDisk(disk)
-	return len(names) == 1 && names[0] == name, err
-}
 
 // onDisk are the layers on a disk, also those that are being removed.
 func (s *Store) onDisk(disk string) (names []string, err error) {

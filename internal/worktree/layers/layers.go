@@ -319,18 +319,26 @@ func (s *Store) Get(session string) (*Tree, error) {
 	return t, nil
 }
 
-// change reads a tree, has f change it, and stores it.
-func (s *Store) change(session string, f func(*Tree) error) (*Tree, error) {
+// locked reads a tree and has f work on it, which gives its error.
+func (s *Store) locked(session string, f func(*Tree) error) (*Tree, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t, err := s.Get(session)
 	if err == nil {
-		s.loosenLocked(t)
-		if err = f(t); err == nil {
-			err = s.writeLocked(t)
-		}
+		err = f(t)
 	}
 	return t, err
+}
+
+// change reads a tree, has f change it, and stores it.
+func (s *Store) change(session string, f func(*Tree) error) (*Tree, error) {
+	return s.locked(session, func(t *Tree) error {
+		s.loosenLocked(t)
+		if err := f(t); err != nil {
+			return err
+		}
+		return s.writeLocked(t)
+	})
 }
 
 // Drop removes checkpoints, by their names or ids: all of them, or with an error none.
@@ -365,21 +373,18 @@ func (t *Tree) index(nameOrID string) int {
 // End says that the session is over. A tree that has no layers then, nor a checkpoint with
 // some, is removed.
 func (s *Store) End(session string, when time.Time) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t, err := s.Get(session)
-	if err != nil {
-		return err
-	}
-	upper := t.Upper
-	if upper != "" && s.empty(upper) {
-		t.Upper = ""
-	}
-	if len(t.All()) == 0 {
-		return s.forgetLocked(t, upper)
-	}
-	t.Ended, t.Unlaid = when, false
-	return s.writeLocked(t)
+	_, err := s.locked(session, func(t *Tree) error {
+		upper := t.Upper
+		if upper != "" && s.empty(upper) {
+			t.Upper = ""
+		}
+		if len(t.All()) == 0 {
+			return s.forgetLocked(t, upper)
+		}
+		t.Ended, t.Unlaid = when, false
+		return s.writeLocked(t)
+	})
+	return err
 }
 
 // empty reports whether a layer has nothing in it.

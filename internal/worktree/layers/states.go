@@ -24,30 +24,26 @@ func (s *Store) Laid(session string) (*Tree, error) {
 // Freeze adds a checkpoint of the tree as it is. When its upper layer has something in it,
 // that becomes the uppermost lower one, and the tree has an empty one that is not laid.
 func (s *Store) Freeze(session string, c Checkpoint) (*Tree, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t, err := s.Get(session)
-	if err != nil {
-		return nil, err
-	}
-	if c.Name != "" && slices.ContainsFunc(t.Checkpoints, func(o Checkpoint) bool { return o.Name == c.Name }) {
-		return t, fmt.Errorf("%q: %w", c.Name, ErrTaken)
-	}
-	layers := s.Present(t)
-	if len(layers) > MaxLayers {
-		layers = t.merged(layers)
-	}
-	if len(layers) > MaxLayers {
-		return t, ErrDeep
-	}
-	c.ID, c.Created, c.Layers = "cp_"+strings.ToLower(rand.Text()[:20]), time.Now().UTC().Truncate(time.Millisecond), layers
-	t.Checkpoints = append(t.Checkpoints, c)
-	if len(layers) == len(t.Lower) || !t.Ended.IsZero() {
-		return t, s.writeLocked(t)
-	}
-	t.Lower, t.Unlaid = t.merged(layers), true
-	t.Merged, t.MergedInto = nil, ""
-	return t, s.renewLocked(t)
+	return s.locked(session, func(t *Tree) error {
+		if c.Name != "" && slices.ContainsFunc(t.Checkpoints, func(o Checkpoint) bool { return o.Name == c.Name }) {
+			return fmt.Errorf("%q: %w", c.Name, ErrTaken)
+		}
+		layers := s.Present(t)
+		if len(layers) > MaxLayers {
+			layers = t.merged(layers)
+		}
+		if len(layers) > MaxLayers {
+			return ErrDeep
+		}
+		c.ID, c.Created, c.Layers = "cp_"+strings.ToLower(rand.Text()[:20]), time.Now().UTC().Truncate(time.Millisecond), layers
+		t.Checkpoints = append(t.Checkpoints, c)
+		if len(layers) == len(t.Lower) || !t.Ended.IsZero() {
+			return s.writeLocked(t)
+		}
+		t.Lower, t.Unlaid = t.merged(layers), true
+		t.Merged, t.MergedInto = nil, ""
+		return s.renewLocked(t)
+	})
 }
 
 // merged are layers with that one in the place of those which were merged into it.
@@ -92,37 +88,33 @@ func (s *Store) Reset(session string) (*Tree, error) {
 }
 
 func (s *Store) reset(session string, to func(*Tree) ([]string, error)) (*Tree, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t, err := s.Get(session)
-	if err != nil {
-		return nil, err
-	}
-	s.loosenLocked(t)
-	if t.Lower, err = to(t); err != nil {
-		return nil, err
-	}
-	t.Merged, t.MergedInto = nil, ""
-	if !t.Ended.IsZero() {
-		t.Upper = ""
-		return t, s.writeLocked(t)
-	}
-	t.Unlaid = true
-	if err = s.renewLocked(t); !errors.Is(err, unix.ENOSPC) {
-		return t, err
-	}
-	// What fills the disk are checkpoints, or what this is about to take away.
-	size, err := s.diskSize(t.Disk)
-	if err != nil {
-		return t, err
-	}
-	disk, release, err := s.NewDisk(size)
-	if err != nil {
-		return t, err
-	}
-	defer release()
-	t.Disk = disk
-	return t, s.renewLocked(t)
+	return s.locked(session, func(t *Tree) (err error) {
+		s.loosenLocked(t)
+		if t.Lower, err = to(t); err != nil {
+			return err
+		}
+		t.Merged, t.MergedInto = nil, ""
+		if !t.Ended.IsZero() {
+			t.Upper = ""
+			return s.writeLocked(t)
+		}
+		t.Unlaid = true
+		if err = s.renewLocked(t); !errors.Is(err, unix.ENOSPC) {
+			return err
+		}
+		// What fills the disk are checkpoints, or what this is about to take away.
+		size, err := s.diskSize(t.Disk)
+		if err != nil {
+			return err
+		}
+		disk, release, err := s.NewDisk(size)
+		if err != nil {
+			return err
+		}
+		defer release()
+		t.Disk = disk
+		return s.renewLocked(t)
+	})
 }
 
 // Settle gives the tree lower layers that are what all of its own are together. It is not
@@ -161,32 +153,23 @@ func (s *Store) Applied(session string, since int64) (*Tree, error) {
 // Take gives a session that is over the layers of another one that is over and began with
 // its own, and removes that one's tree.
 func (s *Store) Take(session, from string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t, err := s.Get(session)
-	if err != nil {
-		return err
-	}
-	other, err := s.Get(from)
-	if errors.Is(err, ErrNone) {
-		return nil // it has changed nothing
-	}
-	if err != nil {
-		return err
-	}
-	s.loosenLocked(t)
-	t.Upper, t.Lower = other.Upper, other.Lower
-	return errors.Join(s.writeLocked(t), os.Remove(s.file(from)))
+	_, err := s.locked(session, func(t *Tree) error {
+		other, err := s.Get(from)
+		if errors.Is(err, ErrNone) {
+			return nil // it has changed nothing
+		}
+		if err != nil {
+			return err
+		}
+		s.loosenLocked(t)
+		t.Upper, t.Lower = other.Upper, other.Lower
+		return errors.Join(s.writeLocked(t), os.Remove(s.file(from)))
+	})
+	return err
 }
 
 // Retry gives a tree that is not laid another empty upper layer: the one that it has may
 // be mounted.
 func (s *Store) Retry(session string) (*Tree, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t, err := s.Get(session)
-	if err != nil {
-		return nil, err
-	}
-	return t, s.renewLocked(t)
+	return s.locked(session, s.renewLocked)
 }
