@@ -62,6 +62,15 @@ func Open(dir int, path string, flags int, mode uint32) (int, error) {
 	}
 }
 
+// OpenFile is Open for a file, whose errors name the path.
+func OpenFile(dir *os.File, path string, flags int, mode uint32) (*os.File, error) {
+	fd, err := Open(int(dir.Fd()), path, flags, mode)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
 // Lstat is of what a directory has by a name, a single one.
 func Lstat(dir int, name string) (st unix.Stat_t, err error) {
 	return st, unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)

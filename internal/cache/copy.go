@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/beneath"
 )
 
 // maxDepth is how many directories deep a tree may be that is copied: each holds two
@@ -73,7 +75,7 @@ func (c *copier) entry(from, to *os.File, name string, depth int) error {
 
 func (c *copier) dir(from, to *os.File, name string, depth int) error {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY
-	src, err := openAt(from, name, flags, 0)
+	src, err := beneath.OpenFile(from, name, flags, 0)
 	if err != nil {
 		return err
 	}
@@ -81,7 +83,7 @@ func (c *copier) dir(from, to *os.File, name string, depth int) error {
 	if err := unix.Mkdirat(int(to.Fd()), name, 0o700); err != nil {
 		return err
 	}
-	dst, err := openAt(to, name, flags, 0)
+	dst, err := beneath.OpenFile(to, name, flags, 0)
 	if err != nil {
 		return err
 	}
@@ -104,12 +106,12 @@ func (c *copier) link(from, to *os.File, name string) error {
 
 func (c *copier) file(from, to *os.File, name string) error {
 	// Should a FIFO have come into its place, this does not wait for it.
-	src, err := openAt(from, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	src, err := beneath.OpenFile(from, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	dst, err := openAt(to, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+	dst, err := beneath.OpenFile(to, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -125,12 +127,4 @@ func sameMode(src, dst *os.File) error {
 		return err
 	}
 	return dst.Chmod(fi.Mode() & fs.ModePerm)
-}
-
-func openAt(dir *os.File, name string, flags int, mode uint32) (*os.File, error) {
-	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), name), nil
 }

@@ -87,7 +87,6 @@ func (s *Store) fill(ctx context.Context, b *Base, u *Use) error {
 	if err := s.makeDirs(b.Disk, &kept); err != nil {
 		return err
 	}
-	b.Dirs = names(&kept)
 	s.step("empty")
 	var c copier
 	for i := range kept.Dirs {
@@ -107,12 +106,12 @@ func (s *Store) fillDir(ctx context.Context, c *copier, root *os.File, u *Use, d
 		return err
 	}
 	defer view.Close()
-	from, err := openAt(view, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	from, err := beneath.OpenFile(view, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	at, err := openDir(root, filepath.Join(d.Name, "root"))
+	at, err := beneath.OpenFile(root, filepath.Join(d.Name, "root"), asDir, 0)
 	if err != nil {
 		return err
 	}
@@ -133,7 +132,7 @@ func (s *Store) view(u *Use, d *Dir) (*os.File, error) {
 		if d.From != nil {
 			return o.keep(d.From.Open())
 		}
-		return o.keep(os.OpenFile(s.at("empty"), unix.O_PATH|unix.O_DIRECTORY, 0))
+		return o.keep(os.OpenFile(s.at("empty"), asDir, 0))
 	})
 	var mounts []*os.File
 	for _, open := range lower {
@@ -155,5 +154,5 @@ func (s *Store) rootOf(disk string, d *Dir, o *Opened) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return o.keep(openDir(root, filepath.Join(d.Name, "root")))
+	return o.keep(beneath.OpenFile(root, filepath.Join(d.Name, "root"), asDir, 0))
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/beneath"
 )
 
 // Layer is one directory of a cache for a sandbox. Its files are the Opened's.
@@ -149,7 +150,7 @@ func (s *Store) makeShared(tenant string, u *Use) (release func(), err error) {
 		release()
 		return nil, errors.Join(err, s.clean())
 	}
-	b := &Base{Mode: u.Mode, Disk: disk, Dirs: names(u), Made: now()}
+	b := &Base{Mode: u.Mode, Disk: disk, Made: now()}
 	if err := s.write(s.baseFile(tenant, u.Name), b); err != nil {
 		release()
 		return nil, errors.Join(err, s.clean())
@@ -177,14 +178,6 @@ func (s *Store) makeDirs(disk string, u *Use) error {
 	return nil
 }
 
-func names(u *Use) []string {
-	var list []string
-	for _, d := range u.Dirs {
-		list = append(list, d.Name)
-	}
-	return list
-}
-
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 // layers opens the directories of one cache.
@@ -201,7 +194,7 @@ func (s *Store) layers(u *Use, o *Opened) error {
 		d := &u.Dirs[i]
 		l := Layer{Cache: u.Name, Dir: d.Name}
 		if u.Mode == client.CacheShared {
-			l.Source, err = o.keep(openDir(disk, filepath.Join(d.Name, "root")))
+			l.Source, err = o.keep(beneath.OpenFile(disk, filepath.Join(d.Name, "root"), asDir, 0))
 		} else {
 			err = s.cow(&l, d, disk, base, o)
 		}
@@ -226,18 +219,18 @@ func (s *Store) cow(l *Layer, d *Dir, disk, base *os.File, o *Opened) (err error
 	if err := unix.Mkdirat(int(disk.Fd()), d.Name, 0o700); err != nil {
 		return &fs.PathError{Op: "mkdir", Path: d.Name, Err: err}
 	}
-	if l.Upper, err = o.keep(openDir(disk, d.Name)); err != nil {
+	if l.Upper, err = o.keep(beneath.OpenFile(disk, d.Name, asDir, 0)); err != nil {
 		return err
 	}
 	if d.From == nil {
-		if l.Source, err = o.keep(os.OpenFile(s.at("empty"), unix.O_PATH|unix.O_DIRECTORY, 0)); err != nil {
+		if l.Source, err = o.keep(os.OpenFile(s.at("empty"), asDir, 0)); err != nil {
 			return err
 		}
 	}
 	if base == nil {
 		return nil
 	}
-	l.Lower, err = o.keep(openDir(base, d.Name))
+	l.Lower, err = o.keep(beneath.OpenFile(base, d.Name, asDir, 0))
 	if errors.Is(err, fs.ErrNotExist) { // scratch, or it is new in the configuration
 		l.Lower, err = nil, nil
 	}

@@ -55,7 +55,6 @@ type Store struct {
 type Base struct {
 	Mode client.CacheMode `json:"mode"`
 	Disk string           `json:"disk"`
-	Dirs []string         `json:"dirs"`
 	// Session is whose layer it was, and Made when it was promoted.
 	Session string    `json:"session,omitempty"`
 	Made    time.Time `json:"made"`
@@ -206,28 +205,19 @@ func (s *Store) holdLocked(disk string) (release func()) {
 	}
 }
 
+// asDir are the flags for a directory that is opened for its path alone.
+const asDir = unix.O_PATH | unix.O_DIRECTORY
+
 // open opens the root of a disk. The kernel has it mounted as long as that, or something in
 // it, is open.
 func (s *Store) open(disk string) (*os.File, error) {
 	path := s.at("disks", disk)
 	if strings.HasPrefix(disk, plainPrefix) {
-		return os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		return os.OpenFile(path, asDir|unix.O_NOFOLLOW, 0)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return loopdisk.Mount(path)
-}
-
-// openDir opens what a directory of the store's own has by a name.
-func openDir(dir *os.File, name string) (*os.File, error) {
-	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
-	})
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	return os.NewFile(uintptr(fd), name), nil
 }
 
 // clean removes the disks that nothing names. What has one mounted keeps it.

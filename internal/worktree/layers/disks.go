@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/sandbox/loopdisk"
 	"github.com/toold/toold/internal/sandbox/mount"
 )
@@ -121,7 +122,7 @@ func (s *Store) try() error {
 		return err
 	}
 	defer s.disks.release(name)
-	dir, err := openDir(root, "lost+found")
+	dir, err := beneath.OpenFile(root, "lost+found", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
@@ -172,14 +173,6 @@ func (s *Store) at(layer string) (path string, release func(), err error) {
 // onDisk is a path to what is in the root of a disk, which is open.
 func onDisk(root *os.File, name string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", root.Fd(), name)
-}
-
-func openDir(root *os.File, name string) (*os.File, error) {
-	fd, err := unix.Openat(int(root.Fd()), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	return os.NewFile(uintptr(fd), name), nil
 }
 
 // Opened are directories of layers, with the disks that they lie on.
