@@ -43,6 +43,18 @@ func RemoveAt(dir int, name string) error {
 	return r.remove(dir, name, 0)
 }
 
+// RemoveMatching removes all that a pattern of filepath.Glob matches but for one path: what
+// a program that was killed has left. Nobody else may use the directory.
+func RemoveMatching(pattern, but string) error {
+	found, err := filepath.Glob(pattern)
+	for _, f := range found {
+		if f != but {
+			err = errors.Join(err, os.RemoveAll(f))
+		}
+	}
+	return err
+}
+
 // Empty removes all that is in a directory. It goes over no link and no mount, and holds
 // few descriptors however deep the tree is. What cannot be removed keeps it from nothing
 // else; its error is that of the first of those. Others may go on making files: it looks

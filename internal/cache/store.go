@@ -97,11 +97,7 @@ func Open(dir string) (*Store, error) {
 			return nil, fmt.Errorf("caches: %w", err)
 		}
 	}
-	half, err := filepath.Glob(s.at(writing + "*")) // of a daemon that was killed
-	for _, f := range half {
-		err = errors.Join(err, os.Remove(f))
-	}
-	if err != nil {
+	if err := beneath.RemoveMatching(s.at(writing+"*"), ""); err != nil {
 		return nil, fmt.Errorf("caches: %w", err)
 	}
 	// It is what a session sees of a cache that has no base.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/store"
 )
@@ -31,7 +32,7 @@ func (outputs) open(_ context.Context, s *Session, _ *plan) error {
 }
 
 func (outputs) adopt(_ context.Context, s *Session) error {
-	removeUploads(s.outDir)
+	_ = beneath.RemoveMatching(filepath.Join(s.outDir, uploadPrefix+"*"), "") // of a daemon that was killed
 	s.calls.Spilled.Store(sizeOf(s.outDir))
 	return nil
 }

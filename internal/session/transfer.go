@@ -19,18 +19,6 @@ import (
 // uploadPrefix names the files that uploads are saved to on their way.
 const uploadPrefix = "put_"
 
-// removeUploads removes what uploads have left that an earlier daemon was
-// killed in.
-func removeUploads(dir string) {
-	left, err := filepath.Glob(filepath.Join(dir, uploadPrefix+"*"))
-	if err != nil {
-		return // only for a bad pattern
-	}
-	for _, f := range left {
-		_ = os.Remove(f)
-	}
-}
-
 // Files takes files to the sandboxes and from them.
 type Files struct{ *roster }
 

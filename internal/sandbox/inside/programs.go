@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/sandbox/state"
 )
 
@@ -27,7 +28,7 @@ func CopyAgent(from, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return name, removeMatching(filepath.Join(dir, "agent-*"), name)
+	return name, beneath.RemoveMatching(filepath.Join(dir, "agent-*"), name)
 }
 
 // CopyRipgrep is CopyAgent for the directory that scripts/install-ripgrep makes. Copies
@@ -62,7 +63,7 @@ func copied(dir, kind string, fill func(tmp string, hash io.Writer) (string, err
 	}
 	defer lock.Close()
 	unfinished := "." + kind + "-*"
-	if err := removeMatching(filepath.Join(dir, unfinished), ""); err != nil {
+	if err := beneath.RemoveMatching(filepath.Join(dir, unfinished), ""); err != nil {
 		return "", err
 	}
 	tmp, err := os.MkdirTemp(dir, unfinished)
@@ -95,15 +96,4 @@ func copyInto(to, from string, w io.Writer) error {
 	}
 	_, err = io.Copy(io.MultiWriter(f, w), src)
 	return errors.Join(err, f.Chmod(0o555), f.Sync(), f.Close())
-}
-
-// removeMatching removes all that matches a pattern but for one.
-func removeMatching(pattern, but string) error {
-	found, err := filepath.Glob(pattern)
-	for _, f := range found {
-		if f != but {
-			err = errors.Join(err, os.RemoveAll(f))
-		}
-	}
-	return err
 }

@@ -3,13 +3,13 @@ package loopdisk
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/mount"
@@ -146,13 +146,7 @@ func (p *Probe) Works() error {
 	if p.works {
 		return nil
 	}
-	left, err := filepath.Glob(filepath.Join(p.Dir, ownPrefix+"*"))
-	for _, f := range left {
-		if rmErr := os.Remove(f); rmErr != nil && !errors.Is(rmErr, fs.ErrNotExist) {
-			err = errors.Join(err, rmErr)
-		}
-	}
-	if err != nil {
+	if err := beneath.RemoveMatching(filepath.Join(p.Dir, ownPrefix+"*"), ""); err != nil {
 		return err
 	}
 	f, err := Unnamed(p.Dir, "probe", Least)

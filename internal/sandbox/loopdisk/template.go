@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/state"
 )
@@ -78,7 +79,7 @@ func template(dir string, k kind, size client.Size) (*os.File, error) {
 	}
 	// Each has a name of its own: a daemon that was killed may have left an mke2fs that
 	// still writes to its one.
-	if err := sweepTemplates(dir); err != nil {
+	if err := beneath.RemoveMatching(filepath.Join(dir, newTemplate+"*"), ""); err != nil {
 		return nil, err
 	}
 	tmp := filepath.Join(dir, newTemplate+"-"+rand.Text())
@@ -95,15 +96,6 @@ func template(dir string, k kind, size client.Size) (*os.File, error) {
 		return nil, err
 	}
 	return os.Open(name)
-}
-
-// sweepTemplates removes those that were never finished.
-func sweepTemplates(dir string) error {
-	old, err := filepath.Glob(filepath.Join(dir, newTemplate+"*"))
-	for _, f := range old {
-		err = errors.Join(err, os.Remove(f))
-	}
-	return err
 }
 
 // pruneTemplates makes room for one more.

@@ -121,11 +121,7 @@ func (s *Store) retire() (old []string, err error) {
 		}
 		old = append(old, l)
 	}
-	half, e := filepath.Glob(filepath.Join(s.trees(), writing+"*"))
-	for _, f := range half {
-		e = errors.Join(e, os.Remove(f))
-	}
-	return old, errors.Join(err, e)
+	return old, errors.Join(err, beneath.RemoveMatching(filepath.Join(s.trees(), writing+"*"), ""))
 }
 
 // sweepDisks removes layers that no tree names from the disks of trees that lost some.
