@@ -76,7 +76,7 @@ func sessionSettings(c *config.Config, daemonPath string, private bool) session.
 	s.Choices = judge.Choices{Profiles: make(map[string][]string), Tenants: make(map[string][]string)}
 	for name, p := range c.Profiles {
 		s.Choices.Profiles[name] = p.Tools
-		s.ProfileTruncate[name] = profileTruncation(s.Truncate, &p.Truncate)
+		s.ProfileTruncate[name] = ownTruncation(&p.Truncate)
 		s.Worktrees.Required[name] = client.WorktreeMode(p.RequireMode)
 		s.Budgets[name] = p.Budget
 	}
@@ -138,27 +138,15 @@ func hooks(list []config.Hook) []hook.Hook {
 }
 
 func truncation(t *config.Truncate) output.Limits {
-	direction := t.Direction
-	if direction == "auto" {
-		direction = ""
-	}
 	return output.Limits{
-		MaxLines: t.MaxLines, MaxBytes: t.MaxBytes, Direction: direction,
+		MaxLines: t.MaxLines, MaxBytes: t.MaxBytes, Direction: t.Direction,
 		SpillFile: int64(t.SpillFile), SpillSession: int64(t.SpillSession), Keep: time.Duration(t.Keep),
 	}
 }
 
-// profileTruncation is t with what a profile says otherwise.
-func profileTruncation(t output.Limits, p *config.OwnTruncate) output.Limits {
-	t.MaxLines, t.MaxBytes = cmp.Or(p.MaxLines, t.MaxLines), cmp.Or(p.MaxBytes, t.MaxBytes)
-	switch p.Direction {
-	case "":
-	case "auto":
-		t.Direction = ""
-	default:
-		t.Direction = p.Direction
-	}
-	return t
+// ownTruncation is what a profile or a tool says otherwise.
+func ownTruncation(t *config.OwnTruncate) output.Limits {
+	return output.Limits{MaxLines: t.MaxLines, MaxBytes: t.MaxBytes, Direction: t.Direction}
 }
 
 // toolSettings is that part of [tools.NAME] which the tools themselves read.
@@ -189,7 +177,7 @@ func toolTruncation(t *config.Tools) map[string]output.Limits {
 	all := make(map[string]output.Limits)
 	for name, o := range t.Offers() {
 		if o.Truncate != (config.OwnTruncate{}) {
-			all[name] = output.Limits{MaxLines: o.Truncate.MaxLines, MaxBytes: o.Truncate.MaxBytes, Direction: o.Truncate.Direction}
+			all[name] = ownTruncation(&o.Truncate)
 		}
 	}
 	return all

@@ -94,9 +94,11 @@ func TestProfileTruncation(t *testing.T) {
 	}
 	s := sessionSettings(c, "", false)
 	plan, ci := s.Truncate, s.Truncate
-	plan.MaxLines, plan.Direction, ci.MaxBytes = 10, "", 2000
-	if want := map[string]output.Limits{"plan": plan, "ci": ci}; !reflect.DeepEqual(s.ProfileTruncate, want) || s.Truncate.Direction != "head" {
-		t.Errorf("got %+v, want %+v", s.ProfileTruncate, want)
+	plan.MaxLines, plan.Direction, ci.MaxBytes = 10, "auto", 2000
+	for name, want := range map[string]output.Limits{"plan": plan, "ci": ci, "build": s.Truncate} {
+		if got := s.Truncate.With(s.ProfileTruncate[name]); got != want || s.Truncate.Direction != "head" {
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		}
 	}
 }
 

@@ -137,14 +137,13 @@ type Tools interface {
 // Settings are those parts of the configuration that are about calls.
 type Settings struct {
 	Truncate output.Limits
-	// ProfileTruncate is Truncate for the profiles that have their own.
+	// ProfileTruncate goes over Truncate for a profile, and ToolTruncate over both for a tool:
+	// lines, bytes and direction, as far as they are set.
 	ProfileTruncate map[string]output.Limits
-	// ToolTruncate is what holds of the outputs of a tool, whatever the profile: its lines,
-	// bytes and direction, as far as they are set; direction "auto" is the tool's own.
-	ToolTruncate map[string]output.Limits
-	BashTimeout  time.Duration     // where neither the call nor its input has one
-	Shell        []string          // that runs commands in sessions which do not know theirs
-	ToolSettings map[string][]byte // [tools.NAME] as JSON
+	ToolTruncate    map[string]output.Limits
+	BashTimeout     time.Duration     // where neither the call nor its input has one
+	Shell           []string          // that runs commands in sessions which do not know theirs
+	ToolSettings    map[string][]byte // [tools.NAME] as JSON
 	// MinFree is the host free-space floor in bytes for the state directory.
 	MinFree int64
 }

@@ -33,13 +33,8 @@ func (c *Call) isOf(def *tool.Definition) {
 	c.def, c.runner = def, s.runners[def.By]
 	c.durable, _ = c.runner.(Durable)
 	set := s.daemon.Settings()
-	t, ok := set.ProfileTruncate[c.profile]
-	if !ok {
-		t = set.Truncate
-	}
-	own := set.ToolTruncate[def.Name]
-	t.MaxLines, t.MaxBytes = cmp.Or(own.MaxLines, t.MaxLines), cmp.Or(own.MaxBytes, t.MaxBytes)
-	if t.Direction = cmp.Or(own.Direction, t.Direction); t.Direction == "auto" {
+	t := set.Truncate.With(set.ProfileTruncate[c.profile]).With(set.ToolTruncate[def.Name])
+	if t.Direction == "auto" {
 		t.Direction = ""
 	}
 	t.Direction = cmp.Or(t.Direction, def.Truncate)

@@ -25,6 +25,22 @@ func TestTruncationOfAProfile(t *testing.T) {
 	}
 }
 
+// The direction "auto" is the tool's own, also over another one that holds for all.
+func TestTruncationAuto(t *testing.T) {
+	h := newHouse(t)
+	h.set.Truncate.Direction = "tail"
+	h.set.ProfileTruncate = map[string]output.Limits{"ci": {Direction: "auto"}}
+	h.open()
+	long := client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"long","content":""}`)}
+	for profile, head := range map[string]bool{"ci": true, "build": false} {
+		s := h.create(alice, client.SessionCreate{Profile: profile})
+		out := h.call(s.ID, long).Output
+		if strings.HasPrefix(out, "a line") != head || strings.HasSuffix(out, "a line of text\n") == head {
+			t.Errorf("%s: %.60q …", profile, out)
+		}
+	}
+}
+
 // What is set for a tool goes before that, key by key, and for no other tool.
 func TestTruncationOfATool(t *testing.T) {
 	h := newHouse(t)

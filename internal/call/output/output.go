@@ -10,6 +10,7 @@ package output
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -36,10 +37,17 @@ const (
 type Limits struct {
 	MaxLines     int
 	MaxBytes     int
-	Direction    string // Head, Tail or Both; "" = the tool's own default
+	Direction    string // Head, Tail or Both; "" and "auto" = the tool's own default
 	SpillFile    int64  // bytes kept of one whole output; 0 = no bound
 	SpillSession int64  // bytes kept of all outputs of one session; 0 = no bound
 	Keep         time.Duration
+}
+
+// With is l with the lines, the bytes and the direction that own has.
+func (l Limits) With(own Limits) Limits {
+	l.MaxLines, l.MaxBytes = cmp.Or(own.MaxLines, l.MaxLines), cmp.Or(own.MaxBytes, l.MaxBytes)
+	l.Direction = cmp.Or(own.Direction, l.Direction)
+	return l
 }
 
 // Config is what an Output is made of.
