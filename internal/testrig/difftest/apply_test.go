@@ -67,3 +67,31 @@ func TestOracle(t *testing.T) {
 		}
 	}
 }
+
+// TestFalse: each of these says something that is not so, though what it makes of "a\nb\nc\n" is
+// clear.
+func TestFalse(t *testing.T) {
+	const head = "--- old\n+++ now\n"
+	if got, err := Apply("a\nb\nc\n", head); err != nil || got != "a\nb\nc\n" {
+		t.Errorf("no hunk: %q, %v", got, err)
+	}
+	if got, err := Apply("a\nb\nc\n", head+"@@ -1 +1,2 @@\n a\n+x\n@@ -3 +4 @@\n-c\n+d\n"); err != nil || got != "a\nx\nb\nd\n" {
+		t.Errorf("two hunks: %q, %v", got, err)
+	}
+	for what, hunks := range map[string]string{
+		"new position":       "@@ -1 +1,2 @@\n a\n+x\n@@ -3 +3 @@\n-c\n+d\n",
+		"count":              "@@ -1 +1,3 @@\n a\n+x\n",
+		"order":              "@@ -3 +3 @@\n-c\n+d\n@@ -1 +1,2 @@\n a\n+x\n",
+		"another old line":   "@@ -1 +1 @@\n-b\n+d\n",
+		"no end of a line":   "@@ -1 +1,2 @@\n a\n+x\n\\ No newline at end of file\n",
+		"no newline at last": "@@ -3 +3 @@\n-c\n+d",
+		"junk at the end":    "@@ -3 +3 @@\n-c\n+d\njunk\n",
+		"junk in between":    "@@ -1 +1,2 @@\n a\n+x\njunk\n@@ -3 +4 @@\n-c\n+d\n",
+		"a second file":      "@@ -3 +3 @@\n-c\n+d\n--- x\n+++ x\n@@ -1 +1 @@\n-b\n+d\n",
+		"no change":          "@@ -3 +3 @@\n c\n",
+	} {
+		if got, err := Apply("a\nb\nc\n", head+hunks); err == nil {
+			t.Errorf("%s: taken, for %q", what, got)
+		}
+	}
+}
