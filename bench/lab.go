@@ -183,6 +183,16 @@ func firstLine(s string) string {
 	return line
 }
 
+// kernelSays is what a file of the kernel's has behind a name.
+func kernelSays(file, name string) string {
+	for line := range strings.Lines(readFile(file)) {
+		if k, v, _ := strings.Cut(line, ":"); strings.TrimSpace(k) == name {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}
+
 func readFile(path string) string {
 	b, _ := os.ReadFile(path)
 	return string(b)

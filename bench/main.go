@@ -172,15 +172,6 @@ func caught[T any](f func() T) (v T, err error) {
 func shape(runc string) machine {
 	m := machine{Cores: runtime.NumCPU(), Go: runtime.Version(), Runc: firstLine(output(runc, "--version"))}
 	m.Kernel = firstLine(output("uname", "-r"))
-	for line := range strings.Lines(readFile("/proc/cpuinfo")) {
-		if k, v, _ := strings.Cut(line, ":"); strings.TrimSpace(k) == "model name" {
-			m.CPU = strings.TrimSpace(v)
-		}
-	}
-	for line := range strings.Lines(readFile("/proc/meminfo")) {
-		if v, ok := strings.CutPrefix(line, "MemTotal:"); ok {
-			m.Memory = strings.TrimSpace(v)
-		}
-	}
+	m.CPU, m.Memory = kernelSays("/proc/cpuinfo", "model name"), kernelSays("/proc/meminfo", "MemTotal")
 	return m
 }

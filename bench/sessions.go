@@ -158,20 +158,15 @@ func benchOutput(ctx context.Context, l *lab) []row {
 
 // rss is what a daemon has in memory, and available what the machine has left, in MiB.
 func (l *lab) rss() float64 {
-	return kernelMiB(fmt.Sprintf("/proc/%d/status", l.daemon.Cmd.Process.Pid), "VmRSS:")
+	return kernelMiB(fmt.Sprintf("/proc/%d/status", l.daemon.Cmd.Process.Pid), "VmRSS")
 }
 
-func available() float64 { return kernelMiB("/proc/meminfo", "MemAvailable:") }
+func available() float64 { return kernelMiB("/proc/meminfo", "MemAvailable") }
 
 // kernelMiB reads a line of a file of the kernel's that counts in KiB.
 func kernelMiB(file, name string) float64 {
-	for line := range strings.Lines(readFile(file)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == name {
-			n, _ := strconv.ParseFloat(f[1], 64)
-			return n / 1024
-		}
-	}
-	return 0
+	n, _ := strconv.ParseFloat(strings.TrimSuffix(kernelSays(file, name), " kB"), 64)
+	return n / 1024
 }
 
 // benchIdle gives what an idle session costs: what its memory cgroup is charged
