@@ -1,13 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/audit"
 )
@@ -33,15 +28,7 @@ func (d *daemon) openAudit() error {
 // auditDir makes the directory of the log, for root alone, or checks one that is
 // there: who can write it can put another file into the log's place.
 func auditDir(dir string) error {
-	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return ownDir(dir, 0o700)
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := checkOwned(dir, f); err != nil {
+	if _, err := makeOrCheck(dir, 0o700); err != nil {
 		return fmt.Errorf("%w; or give the log a directory of its own with audit.path", err)
 	}
 	return nil

@@ -31,6 +31,20 @@ func ownDir(dir string, mode fs.FileMode) error {
 	return f.Chmod(mode)
 }
 
+// makeOrCheck is ownDir where there is no directory. One that is there keeps its mode, and may be
+// behind a link.
+func makeOrCheck(dir string, mode fs.FileMode) (made bool, err error) {
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, ownDir(dir, mode)
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	return false, checkOwned(dir, f)
+}
+
 // checkOwned refuses a directory that is not ours or that others can write.
 func checkOwned(dir string, f *os.File) error {
 	info, err := f.Stat()

@@ -67,19 +67,11 @@ func listenUnix(cfg *config.Daemon) (net.Listener, error) {
 // was there before toold and is not its run directory keeps its mode, as long as
 // nobody else can put a socket into it.
 func socketDir(dir string, gid int) error {
-	_, err := os.Lstat(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := ownDir(dir, 0o750); err != nil {
-			return err
-		}
-		return os.Lchown(dir, -1, gid)
+	made, err := makeOrCheck(dir, 0o750)
+	if made && err == nil {
+		err = os.Lchown(dir, -1, gid)
 	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return checkOwned(dir, f)
+	return err
 }
 
 func groupID(name string) (int, error) {
