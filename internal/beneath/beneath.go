@@ -108,13 +108,8 @@ func As(ctx context.Context, owner thread.User, dir *os.File, f func(dir int) er
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := thread.Run(func() (struct{}, error) {
-			defer unix.Close(fd)
-			if err := owner.Assume(); err != nil {
-				return struct{}{}, err
-			}
-			return struct{}{}, f(fd)
-		})
+		err := owner.Do(func() error { return f(fd) })
+		_ = unix.Close(fd)
 		done <- err
 	}()
 	select {

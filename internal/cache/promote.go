@@ -47,20 +47,18 @@ func (s *Store) Promote(ctx context.Context, session, name string) (*client.Cach
 	return s.shown(h.Tenant, name, b), nil
 }
 
-func (s *Store) promote(ctx context.Context, session, tenant string, u *Use) (*Base, error) {
+// promote fills a disk, and makes it the base.
+func (s *Store) promote(ctx context.Context, session, tenant string, u *Use) (b *Base, err error) {
 	disk, release, err := s.newDisk(u.Size)
 	if err != nil {
 		return nil, err
 	}
-	b, err := s.promoted(ctx, disk, session, tenant, u)
-	release()
-	return b, errors.Join(err, s.clean())
-}
-
-// promoted fills a disk, and makes it the base.
-func (s *Store) promoted(ctx context.Context, disk, session, tenant string, u *Use) (*Base, error) {
+	defer func() {
+		release()
+		err = errors.Join(err, s.clean())
+	}()
 	s.step("disk")
-	b := &Base{Mode: u.Mode, Disk: disk, Session: session}
+	b = &Base{Mode: u.Mode, Disk: disk, Session: session}
 	if err := s.fill(ctx, b, u); err != nil {
 		return nil, err
 	}

@@ -146,12 +146,10 @@ func (s *Store) makeShared(tenant string, u *Use) (release func(), err error) {
 		return nil, err
 	}
 	u.Disk = disk
-	if err := s.makeDirs(disk, u); err != nil {
-		release()
-		return nil, errors.Join(err, s.clean())
+	if err = s.makeDirs(disk, u); err == nil {
+		err = s.write(s.baseFile(tenant, u.Name), &Base{Mode: u.Mode, Disk: disk, Made: now()})
 	}
-	b := &Base{Mode: u.Mode, Disk: disk, Made: now()}
-	if err := s.write(s.baseFile(tenant, u.Name), b); err != nil {
+	if err != nil {
 		release()
 		return nil, errors.Join(err, s.clean())
 	}

@@ -384,6 +384,9 @@ func TestBounded(t *testing.T) {
 	if _, err := s.Promote(t.Context(), "ses_b", "go"); !errors.Is(err, ErrFull) {
 		t.Errorf("promoted 20 MiB to a cache of 16: %v", err)
 	}
+	if unused, err := s.Unused(); err != nil || len(unused) > 0 {
+		t.Errorf("left of it: %v, %v", unused, err)
+	}
 	if err := errors.Join(s.End("ses_a"), s.End("ses_b")); err != nil {
 		t.Fatal(err)
 	}

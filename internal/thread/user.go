@@ -18,6 +18,18 @@ type User struct {
 // In says whether the user is in a group.
 func (u User) In(gid uint32) bool { return u.GID == gid || slices.Contains(u.Groups, gid) }
 
+// Do runs f on a thread of its own, which has assumed the user.
+func (u User) Do(f func() error) error {
+	_, err := Run(func() (struct{}, error) {
+		err := u.Assume()
+		if err == nil {
+			err = f()
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
 // Assume gives the calling thread, and no other, the user's effective and file
 // system ids and groups. Unless the user is root, the thread has no effective
 // capability from then on, so that the kernel judges by the ids alone. All of it is

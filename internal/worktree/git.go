@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/toold/toold/internal/thread"
 )
 
 // Elsewhere says that the git repository of a directory is not below it, so that git
@@ -61,13 +59,7 @@ func (r Rules) asUser(f func() error) error {
 	if r.User == nil {
 		return f()
 	}
-	_, err := thread.Run(func() (struct{}, error) {
-		if err := r.User.Assume(); err != nil {
-			return struct{}{}, err
-		}
-		return struct{}{}, f()
-	})
-	return err
+	return r.User.Do(f)
 }
 
 func (r Rules) allowed(e *Elsewhere) {

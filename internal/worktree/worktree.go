@@ -140,29 +140,20 @@ func (r Rules) rootOf(source string) (string, error) {
 }
 
 // open opens source beneath root with the user's rights.
-func (r Rules) open(root, source string) (*os.File, error) {
-	if r.User == nil {
-		return open(root, source)
-	}
-	return thread.Run(func() (*os.File, error) {
-		if err := r.User.Assume(); err != nil {
-			return nil, err
-		}
-		f, err := open(root, source)
-		if err == nil {
+func (r Rules) open(root, source string) (f *os.File, err error) {
+	err = r.asUser(func() (err error) {
+		if f, err = open(root, source); err == nil && r.User != nil {
 			err = r.checkAccess(f)
 		}
-		switch {
-		case err == nil:
-			return f, nil
-		case f != nil:
-			err = errors.Join(err, f.Close())
-		}
-		if errors.Is(err, unix.EACCES) && !errors.Is(err, ErrReadOnly) {
-			err = fmt.Errorf("%w: user %d may not open it: %w", ErrNotAllowed, r.User.UID, unix.EACCES)
-		}
-		return nil, err
+		return err
 	})
+	if err != nil && f != nil {
+		err = errors.Join(err, f.Close())
+	}
+	if r.User != nil && errors.Is(err, unix.EACCES) && !errors.Is(err, ErrReadOnly) {
+		err = fmt.Errorf("%w: user %d may not open it: %w", ErrNotAllowed, r.User.UID, unix.EACCES)
+	}
+	return f, err
 }
 
 // checkAccess asks the kernel what the thread's user may do: a directory can be
