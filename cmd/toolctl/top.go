@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 type topCommand struct {
@@ -121,7 +122,7 @@ func topTotals(rows []topRow) string {
 	if load >= 0 {
 		text += fmt.Sprintf(", CPU %.0f%%", load)
 	}
-	return text + fmt.Sprintf(", memory %s, %s, %s, %s", bytesShort(u.MemoryBytes), pluralOf(u.PIDs, "process", "processes"),
+	return text + fmt.Sprintf(", memory %s, %s, %s, %s", bytesShort(u.MemoryBytes), plain.Count(u.PIDs, "process", "processes"),
 		plural(int(u.Calls), "call"), time.Now().Format(time.TimeOnly))
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // ago writes how long ago t was, coarsely.
@@ -45,14 +47,7 @@ func bytesShort(n int64) string {
 	return fmt.Sprintf("%.1f%s", f, units[i])
 }
 
-func plural(n int, what string) string { return pluralOf(int64(n), what, what+"s") }
-
-func pluralOf(n int64, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
+func plural(n int, what string) string { return plain.Count(n, what, what+"s") }
 
 func timeText(t *time.Time) string {
 	if t == nil || t.IsZero() {

@@ -4,6 +4,7 @@ package plain
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
@@ -14,6 +15,14 @@ import (
 // the NUL character, which some of them refuse or drop, are replaced by signs for them.
 func Text(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\u2400")
+}
+
+// Count is a number with the word for what is counted.
+func Count[N int | int64](n N, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // Cut is the Text of the beginning of s, at most that many bytes of it, with "…" where

@@ -104,20 +104,16 @@ func pruneTemplates(dir string) error {
 	if err != nil {
 		return err
 	}
-	type made struct {
-		path string
-		when int64
-	}
-	var all []made
+	var all []fs.FileInfo
 	for _, e := range entries {
 		fi, err := e.Info()
 		if err == nil && strings.HasPrefix(e.Name(), templatePrefix) {
-			all = append(all, made{filepath.Join(dir, e.Name()), fi.ModTime().UnixNano()})
+			all = append(all, fi)
 		}
 	}
-	slices.SortFunc(all, func(a, b made) int { return int(min(1, max(-1, a.when-b.when))) })
+	slices.SortFunc(all, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
 	for len(all) >= maxTemplates {
-		if err := os.Remove(all[0].path); err != nil {
+		if err := os.Remove(filepath.Join(dir, all[0].Name())); err != nil {
 			return err
 		}
 		all = all[1:]

@@ -358,7 +358,7 @@ func (p *patching) result(done []root.Committed) *Result {
 	var paths []string
 	var files []map[string]any
 	added, removed, inexact, notKept := 0, 0, "", []string(nil)
-	fmt.Fprintf(&out, "Applied the patch to %s:", countOf(len(p.changes), "file", "files"))
+	fmt.Fprintf(&out, "Applied the patch to %s:", plain.Count(len(p.changes), "file", "files"))
 	for i := range p.changes {
 		c := &p.changes[i]
 		paths = append(paths, c.Path)
@@ -409,7 +409,7 @@ func (p *patching) describe() {
 		b.WriteString(text)
 	}
 	if hidden > 0 {
-		fmt.Fprintf(&b, "… and the changes of %s, which are too long to be shown\n", countOf(hidden, "more file", "more files"))
+		fmt.Fprintf(&b, "… and the changes of %s, which are too long to be shown\n", plain.Count(hidden, "more file", "more files"))
 	}
 	p.diff = b.String()
 }
@@ -441,12 +441,4 @@ func (p *patching) describeOne(c *patch.Change, most int) string {
 	diff, stat := diffWithin(c.Path, old, c.Content, max(most, 0))
 	p.stat[c.Path] = [2]int{stat.Added, stat.Removed}
 	return head + diff
-}
-
-// countOf is a number with the word for what is counted.
-func countOf(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

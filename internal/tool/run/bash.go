@@ -255,7 +255,7 @@ func Trailer(e *Exit, i TrailerInfo) string {
 
 // killedBehind says which processes did not outlive their call.
 func killedBehind(e *Exit) string {
-	count, were := countOf(e.BackgroundKilled, "process", "processes"), "were"
+	count, were := plain.Count(e.BackgroundKilled, "process", "processes"), "were"
 	if e.BackgroundKilled == 1 {
 		were = "was"
 	}

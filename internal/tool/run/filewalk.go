@@ -81,7 +81,7 @@ func whyNone(ctx context.Context, env *Env, f fileWalk, pattern string) string {
 // excluded says that ignore files keep count files from a search, or at least so many,
 // and what to do about the first.
 func excluded(count int, least bool, first, next string) string {
-	match := countOf(count, "file matches", "files match")
+	match := plain.Count(count, "file matches", "files match")
 	if least {
 		match = "at least " + match
 	}

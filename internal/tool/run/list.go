@@ -301,7 +301,7 @@ func (l *lister) note(b *strings.Builder, meta map[string]any) {
 		b.WriteString("\n(What ignore files exclude is not left out: it was not known in time.)\n")
 	}
 	if l.asked > 0 {
-		fmt.Fprintf(b, "\n(Left out by ignore: %s.)\n", countOf(l.asked, "entry", "entries"))
+		fmt.Fprintf(b, "\n(Left out by ignore: %s.)\n", plain.Count(l.asked, "entry", "entries"))
 		meta["ignored"] = l.asked
 	}
 	if l.excluded.N == 0 {

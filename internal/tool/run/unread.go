@@ -116,7 +116,7 @@ func (u *unread) note(b *strings.Builder, meta map[string]any, least bool, one, 
 	for _, r := range slices.SortedFunc(maps.Keys(u.left), byText) {
 		l := u.left[r]
 		total += l.N
-		count, them := countOf(l.N, one, many), "them"
+		count, them := plain.Count(l.N, one, many), "them"
 		if l.N == 1 {
 			them = "it"
 		}

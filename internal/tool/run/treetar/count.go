@@ -25,25 +25,18 @@ func (c *Count) fail(path string, err error) {
 
 // Text says what was done: "Packed 3 files, 1 directory, 0 links (12 bytes)".
 func (c *Count) Text(did string) string {
-	return fmt.Sprintf("%s %s, %s, %s (%s)", did, number(c.Files, "file", "files"), number(c.Dirs, "directory", "directories"),
-		number(c.Links, "link", "links"), number(c.Bytes, "byte", "bytes"))
-}
-
-func number[N int | int64](n N, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
+	return fmt.Sprintf("%s %s, %s, %s (%s)", did, plain.Count(c.Files, "file", "files"), plain.Count(c.Dirs, "directory", "directories"),
+		plain.Count(c.Links, "link", "links"), plain.Count(c.Bytes, "byte", "bytes"))
 }
 
 // Notes says what is missing, each on a line; verb is what could not be done, such as "be read".
 func (c *Count) Notes(verb string) []string {
 	var notes []string
 	if c.Skipped.N > 0 {
-		notes = append(notes, fmt.Sprintf("%s skipped, since only files, directories and links are copied: %s", number(c.Skipped.N, "entry", "entries"), &c.Skipped))
+		notes = append(notes, fmt.Sprintf("%s skipped, since only files, directories and links are copied: %s", plain.Count(c.Skipped.N, "entry", "entries"), &c.Skipped))
 	}
 	if c.Failed.N > 0 {
-		notes = append(notes, fmt.Sprintf("%s could not %s: %s; the first: %s", number(c.Failed.N, "entry", "entries"), verb, &c.Failed, strings.TrimSuffix(c.Why, ".")))
+		notes = append(notes, fmt.Sprintf("%s could not %s: %s; the first: %s", plain.Count(c.Failed.N, "entry", "entries"), verb, &c.Failed, strings.TrimSuffix(c.Why, ".")))
 	}
 	return notes
 }
