@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"strings"
 	"time"
@@ -241,17 +242,22 @@ func (u *unpacker) putFile(at place, h *tar.Header, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
-	if err := u.copy(fd, content); err != nil {
-		return err
+	f := os.NewFile(uintptr(fd), at.base)
+	_, err = io.CopyBuffer(&paid{f, u.budget}, content, u.buf)
+	return u.finish(at, h, errors.Join(err, f.Close()))
+}
+
+// paid is a file whose bytes the budget counts before they are written.
+type paid struct {
+	file   *os.File
+	budget *budget
+}
+
+func (p *paid) Write(b []byte) (int, error) {
+	if err := p.budget.write(int64(len(b))); err != nil {
+		return 0, err
 	}
-	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
-		return err
-	}
-	if err := unix.Fchmod(fd, uint32(h.Mode)&keptMode); err != nil {
-		return err
-	}
-	return setTime(at.dir.fd, at.base, h.ModTime)
+	return p.file.Write(b)
 }
 
 // mayWrite counts a file before its first byte is written: a sparse file's size
@@ -267,40 +273,6 @@ func (u *unpacker) mayWrite(size int64) error {
 		return fmt.Errorf("%w: the layer unpacks to more than %d times its size, as only bombs do", ErrTooLarge, u.budget.limits.Ratio)
 	}
 	return u.budget.room(size)
-}
-
-func (u *unpacker) copy(fd int, content io.Reader) error {
-	for {
-		n, err := content.Read(u.buf)
-		if n > 0 {
-			if err := u.budget.write(int64(n)); err != nil {
-				return err
-			}
-			if err := writeAll(fd, u.buf[:n]); err != nil {
-				return err
-			}
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-func writeAll(fd int, p []byte) error {
-	for len(p) > 0 {
-		n, err := unix.Write(fd, p)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return diskError(err)
-		}
-		p = p[n:]
-	}
-	return nil
 }
 
 // diskError is ErrNoSpace where that was the reason.
@@ -390,8 +362,7 @@ func linkDescriptor(fd int, at place) error {
 	return diskError(err)
 }
 
-// finish gives what has no content its owner, mode and time; err is that of
-// making it.
+// finish gives what is no directory its owner, mode and time; err is that of making it.
 func (u *unpacker) finish(at place, h *tar.Header, err error) error {
 	if err != nil {
 		return diskError(err)

@@ -339,3 +339,23 @@ func TestNamesOverLinks(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A disk that would be left with too little is noticed within a file, before it is written.
+func TestFileIsPaidFor(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := &budget{limits: defaultLimits, disk: disk{fd: int(f.Fd()), minFree: 1 << 62}}
+	p := &paid{f, b}
+	if n, err := p.Write(make([]byte, checkEvery-1)); n != checkEvery-1 || err != nil {
+		t.Fatalf("wrote %d bytes, %v", n, err)
+	}
+	if n, err := p.Write([]byte("x")); n != 0 || !errors.Is(err, ErrNoSpace) {
+		t.Errorf("wrote %d bytes, %v, want %v", n, err, ErrNoSpace)
+	}
+	if fi, err := f.Stat(); err != nil || fi.Size() != checkEvery-1 || b.bytes != checkEvery {
+		t.Errorf("the file has %d bytes, %d were counted, %v", fi.Size(), b.bytes, err)
+	}
+}
