@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/wire"
 )
@@ -41,15 +43,15 @@ type exchange struct {
 	// request is sent, capacity 1.
 	wants chan struct{}
 
-	mu       sync.Mutex // guards the fields below
-	detached bool       // nobody waits any more: check and discard
-	end      int64      // offset after the last byte of output that arrived
-	limit    int64      // the agent may send output below this offset
-	pending  output     // arrived and not yet taken
-	meta     []byte     // the last update that was not yet taken, encoded
-	updates  allowance  // of metadata
-	want     int64      // input below this offset may be sent
-	offer    int64      // size of the offered body, 0 = none
+	mu       sync.Mutex    // guards the fields below
+	detached bool          // nobody waits any more: check and discard
+	end      int64         // offset after the last byte of output that arrived
+	limit    int64         // the agent may send output below this offset
+	pending  output        // arrived and not yet taken
+	meta     []byte        // the last update that was not yet taken, encoded
+	updates  *rate.Limiter // of metadata; nil before the first
+	want     int64         // input below this offset may be sent
+	offer    int64         // size of the offered body, 0 = none
 	granted  bool
 	got      int64       // bytes of the offered body that have come
 	body     []byte      // of the chunks so far; nil when detached
@@ -210,12 +212,15 @@ func (x *exchange) takeOutput(h wire.Head, body []byte) error {
 // Metadata is decoded by the goroutine that waits for the exchange and not by
 // the reader, and only what that one gets to see: the last update counts.
 func (x *exchange) takeMetadata(body []byte) error {
+	if x.updates == nil {
+		x.updates = rate.NewLimiter(updateRate, updateBurst)
+	}
 	switch {
 	case x.kind != exchangeRun:
 		return errors.New("metadata, but no call")
 	case len(body) > wire.MaxProgress:
 		return fmt.Errorf("metadata of %d bytes; the limit is %d", len(body), wire.MaxProgress)
-	case !x.updates.take(time.Now()):
+	case !x.updates.Allow():
 		return fmt.Errorf("metadata more often than %d times a second", updateRate)
 	}
 	if !x.detached {

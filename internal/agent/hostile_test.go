@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
@@ -554,22 +555,22 @@ func TestDetachedForEver(t *testing.T) {
 
 // Updates within the rate are none too many, however long a call takes.
 func TestAllowance(t *testing.T) {
-	var a allowance
+	a := rate.NewLimiter(updateRate, updateBurst)
 	now := time.Now()
 	for i := range 10 * updateBurst {
 		now = now.Add(time.Second / updateRate)
-		if !a.take(now) {
+		if !a.AllowN(now, 1) {
 			t.Fatalf("update %d is refused", i)
 		}
 	}
 	n := 0
-	for a.take(now) {
+	for a.AllowN(now, 1) {
 		n++
 	}
 	if n < updateBurst-2 || n > updateBurst {
 		t.Errorf("%d at once, want %d", n, updateBurst)
 	}
-	if a.take(now.Add(2 * time.Second)); !a.take(now.Add(time.Minute)) {
+	if a.AllowN(now.Add(2*time.Second), 1); !a.AllowN(now.Add(time.Minute), 1) {
 		t.Error("nothing comes back")
 	}
 }

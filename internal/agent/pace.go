@@ -40,17 +40,3 @@ const (
 	// while, all that fits into the socket and the reader's buffer is waiting.
 	updateBurst = 600
 )
-
-// allowance says whether another update is within updateRate. Its zero value has
-// the whole updateBurst.
-type allowance struct {
-	used float64
-	last time.Time
-}
-
-func (a *allowance) take(now time.Time) bool {
-	a.used = max(0, a.used-now.Sub(a.last).Seconds()*updateRate)
-	a.last = now
-	a.used++
-	return a.used <= updateBurst
-}
