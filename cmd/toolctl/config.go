@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/toold/toold/internal/config"
+	"github.com/toold/toold/internal/tomltext"
 )
 
 func newConfigCommand(a *app) *cobra.Command {
@@ -122,7 +123,7 @@ func printConfig(a *app, text []byte) error {
 
 // complainConfig prints every problem and returns the exit.
 func complainConfig(a *app, path string, err error) error {
-	problems := config.Problems(err)
+	problems := tomltext.Problems(err)
 	if problems == nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/tomltext"
 )
 
 // Config is all settings. Get one from Default or Load; both give settings that
@@ -53,7 +54,7 @@ type Config struct {
 
 	// Notes say what in this configuration has another effect than it may seem to.
 	// None of it is an error.
-	Notes []Problem
+	Notes []tomltext.Problem
 
 	// origins says where each key that was set came from, for the messages of
 	// Validate.

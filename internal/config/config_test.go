@@ -13,6 +13,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/tomltext"
 )
 
 // same compares settings, not where they came from.
@@ -85,7 +86,7 @@ func TestShippedFileHasEveryKey(t *testing.T) {
 }
 
 func TestDefaultIsValid(t *testing.T) {
-	if err := Default().Validate(); err != nil {
+	if err := tomltext.Join(Default().problems()); err != nil {
 		t.Error(err)
 	}
 	c, err := Parse("empty.toml", nil)
@@ -112,7 +113,7 @@ bash = { timeout = "30s", shell = ["/bin/sh"] }
 	if err == nil {
 		t.Fatal("limits_ was accepted")
 	}
-	if len(Problems(err)) != 1 {
+	if len(tomltext.Problems(err)) != 1 {
 		t.Fatalf("got %v, want limits_ only", err)
 	}
 	if c.Limits.Memory != 4<<30 || time.Duration(c.Limits.Wall) != 20*time.Minute || c.Daemon.Log != "json" {
@@ -259,7 +260,7 @@ func TestProblems(t *testing.T) {
 func TestAllProblemsAtOnce(t *testing.T) {
 	_, err := Parse("x.toml", []byte("[limits]\npids = 1\nCPUs = 2\nmemory = true\n[daemon]\nlog = 'xml'\n[mcp]\nx = 'ask'\n"))
 	var lines []int
-	for _, p := range Problems(err) {
+	for _, p := range tomltext.Problems(err) {
 		lines = append(lines, p.Line)
 	}
 	if want := []int{2, 3, 4, 6, 7}; !slices.Equal(lines, want) {
@@ -272,7 +273,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 func TestPolicyIsReadWithTheRest(t *testing.T) {
 	_, err := Parse("x.toml", []byte("[permission]\nBash = 'ask'\n[daemon]\nlog = 'xml'\n[permission.edit]\na.b = 'deny'\n"))
 	var lines []int
-	for _, p := range Problems(err) {
+	for _, p := range tomltext.Problems(err) {
 		lines = append(lines, p.Line)
 	}
 	if want := []int{2, 4, 6}; !slices.Equal(lines, want) {
@@ -453,12 +454,12 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		c, err := Parse("f", doc)
 		if err == nil {
-			if err := c.Validate(); err != nil {
+			if err := tomltext.Join(c.problems()); err != nil {
 				t.Fatalf("accepted, then refused: %v", err)
 			}
 			return
 		}
-		problems := Problems(err)
+		problems := tomltext.Problems(err)
 		if len(problems) == 0 {
 			t.Fatalf("an error without problems: %v", err)
 		}
@@ -509,7 +510,7 @@ func TestMetricsMayListenAtAName(t *testing.T) {
 	for _, listen := range []string{"127.0.0.1:9477", "[::1]:9477", "localhost:9477", "toold:9477", ""} {
 		c := Default()
 		c.Metrics.Listen = listen
-		if err := c.Validate(); err != nil {
+		if err := tomltext.Join(c.problems()); err != nil {
 			t.Errorf("%q: %v", listen, err)
 		}
 	}

@@ -18,17 +18,17 @@ import (
 // "socket", and a file that two programs read differently is a trap.
 type decoder struct {
 	at       origins
-	problems []Problem
-	notes    []Problem
+	problems []tomltext.Problem
+	notes    []tomltext.Problem
 }
 
 func (d *decoder) problem(path []string, format string, args ...any) {
 	d.problems = append(d.problems, d.found(path, format, args...))
 }
 
-func (d *decoder) found(path []string, format string, args ...any) Problem {
+func (d *decoder) found(path []string, format string, args ...any) tomltext.Problem {
 	at := d.at.of(path)
-	return Problem{Source: at.source, Line: at.line, Message: fmt.Sprintf(format, args...)}
+	return tomltext.Problem{Source: at.source, Line: at.line, Message: fmt.Sprintf(format, args...)}
 }
 
 // table decodes raw into the struct or map that v is.

@@ -29,7 +29,7 @@ func (c *Config) boundLimits() {
 		keys[i] = tomltext.Dotted(path...)
 	}
 	at := c.origins.of(alone[0])
-	c.Notes = append(c.Notes, Problem{Source: at.source, Line: at.line, Message: strings.Join(keys, ", ") +
+	c.Notes = append(c.Notes, tomltext.Problem{Source: at.source, Line: at.line, Message: strings.Join(keys, ", ") +
 		": each is also the most that a session may ask for, until the same key is set in [limits.max] (of a tenant: [tenant.NAME.limits.max])"})
 }
 

@@ -52,7 +52,7 @@ func Parse(name string, text []byte, overrides ...Override) (*Config, error) {
 	if err == nil {
 		c.Policy = rules
 	}
-	d.problems = append(d.problems, Problems(err)...)
+	d.problems = append(d.problems, tomltext.Problems(err)...)
 	// A value that could not be read keeps its default, so checking the rest
 	// finds no problem that is not there.
 	return c, tomltext.Join(append(d.problems, c.problems()...))

@@ -59,7 +59,7 @@ func FromEnv(env []string) ([]Override, error) {
 		byName[EnvName(k)] = k
 	}
 	var overrides []Override
-	var problems []Problem
+	var problems []tomltext.Problem
 	for _, kv := range env {
 		name, value, _ := strings.Cut(kv, "=")
 		if !strings.HasPrefix(name, envPrefix) {
@@ -68,7 +68,7 @@ func FromEnv(env []string) ([]Override, error) {
 		if key, ok := byName[name]; ok {
 			overrides = append(overrides, Override{Key: key, Value: value, Source: name})
 		} else if section := sectionOf(name); section != "" {
-			problems = append(problems, Problem{Source: name, Message: fmt.Sprintf(
+			problems = append(problems, tomltext.Problem{Source: name, Message: fmt.Sprintf(
 				"no setting of [%s] has this variable: see config.toml for the keys; tenants, hooks and policy are set in the file only", section)})
 		}
 	}

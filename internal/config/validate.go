@@ -18,11 +18,8 @@ import (
 	"github.com/toold/toold/internal/tool"
 )
 
-// Validate checks what the types cannot say. Its error lists all problems. Load
-// has called it already; it is for settings that were made in code.
-func (c *Config) Validate() error { return tomltext.Join(c.problems()) }
-
-func (c *Config) problems() []Problem {
+// problems are those that the types cannot say.
+func (c *Config) problems() []tomltext.Problem {
 	v := validator{at: c.origins}
 	v.daemon(&c.Daemon)
 	v.metrics(&c.Metrics)
@@ -52,12 +49,12 @@ func (c *Config) problems() []Problem {
 // validator collects problems with the lines that they come from.
 type validator struct {
 	at    origins
-	found []Problem
+	found []tomltext.Problem
 }
 
 func (v *validator) problem(path []string, format string, args ...any) {
 	at := v.at.of(path)
-	v.found = append(v.found, Problem{Source: at.source, Line: at.line, Message: tomltext.Dotted(path...) + ": " + fmt.Sprintf(format, args...)})
+	v.found = append(v.found, tomltext.Problem{Source: at.source, Line: at.line, Message: tomltext.Dotted(path...) + ": " + fmt.Sprintf(format, args...)})
 }
 
 func (v *validator) check(ok bool, key, format string, args ...any) {

@@ -11,7 +11,6 @@ import (
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/cache"
-	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/store"
 )
@@ -97,13 +96,7 @@ func (c *Caches) PromoteCache(ctx context.Context, p auth.Principal, id, name st
 	if err != nil {
 		return nil, c.internal("promote a cache", notPromoted(&row, name, err))
 	}
-	err = c.store.Write(func(tx *store.Tx) error {
-		tx.AddEvent(event.New(client.EventCachePromoted, row.Tenant, row.ID, "", made))
-		return nil
-	})
-	if err != nil {
-		c.log.Error("store an event", "type", client.EventCachePromoted, "session", row.ID, "error", err)
-	}
+	c.publish(s.event(client.EventCachePromoted, made))
 	return made, nil
 }
 

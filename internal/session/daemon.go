@@ -136,6 +136,19 @@ func (dm *daemon) driver(name string) (sandbox.Driver, error) {
 	return d, nil
 }
 
+// Shell is that of a session, live or not.
+func (dm *daemon) Shell(row *store.Session) []string { return dm.settings.Load().ShellOf(row) }
+
+// Court makes rules those of sessions.
+func (dm *daemon) Court() *judge.Court { return dm.court }
+
+// publish stores an event. One that cannot be is told in the log alone.
+func (dm *daemon) publish(e client.Event) {
+	if err := dm.store.Write(func(tx *store.Tx) error { tx.AddEvent(e); return nil }); err != nil {
+		dm.log.Error("store an event", "type", e.Type, "session", e.Session, "error", err)
+	}
+}
+
 // observe tells every observer.
 func (dm *daemon) observe(fn func(Observer)) {
 	for _, o := range dm.cfg.Observers {

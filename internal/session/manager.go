@@ -186,16 +186,12 @@ func (m *Manager) Close(ctx context.Context) error {
 // It refuses new ones from then on.
 func (m *Manager) EndAll(ctx context.Context) error {
 	m.state.Store(int32(managerDraining))
-	var errs []error
+	live := m.live()
+	errs := make([]error, len(live))
 	var wg sync.WaitGroup
-	var mu sync.Mutex // guards errs
-	for _, s := range m.live() {
+	for i, s := range live {
 		wg.Go(func() {
-			if err := s.end(ctx, ending{state: client.SessionEnded, reason: "the daemon ended", force: true}); err != nil {
-				mu.Lock()
-				errs = append(errs, err)
-				mu.Unlock()
-			}
+			errs[i] = s.end(ctx, ending{state: client.SessionEnded, reason: "the daemon ended", force: true})
 		})
 	}
 	wg.Wait()

@@ -103,13 +103,7 @@ func (o overlaid) Audit(p auth.Principal, row *store.Session, w record.Worktree)
 
 // Publish implements trees.Sessions.
 func (o overlaid) Publish(row *store.Session, typ string, data any) {
-	err := o.m.store.Write(func(tx *store.Tx) error {
-		tx.AddEvent(event.New(typ, row.Tenant, row.ID, "", data))
-		return nil
-	})
-	if err != nil {
-		o.m.log.Error("store an event", "type", typ, "session", row.ID, "error", err)
-	}
+	o.m.publish(event.New(typ, row.Tenant, row.ID, "", data))
 }
 
 // Operated implements trees.Sessions.

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 )
 
@@ -17,12 +16,9 @@ func (s *Session) tellTools(before *tool.Set) {
 	if now.Revision == before.Revision {
 		return
 	}
-	e := s.event(client.EventToolsChanged, client.ToolsChanged{
+	s.daemon.publish(s.event(client.EventToolsChanged, client.ToolsChanged{
 		Revision: now.Revision, Added: without(now.Names(), before.Names()), Removed: without(before.Names(), now.Names()),
-	})
-	if err := s.daemon.store.Write(func(tx *store.Tx) error { tx.AddEvent(e); return nil }); err != nil {
-		s.log.Error("tell that the tools have changed", "error", err)
-	}
+	}))
 }
 
 // without are those of all that are not in others.
