@@ -186,17 +186,9 @@ func assign(v reflect.Value, raw any) error {
 	}
 	switch v.Kind() {
 	case reflect.String:
-		s, ok := raw.(string)
-		if !ok {
-			return wants("a string", raw)
-		}
-		v.SetString(s)
+		return set(v.SetString, raw, "a string")
 	case reflect.Bool:
-		b, ok := raw.(bool)
-		if !ok {
-			return wants("true or false", raw)
-		}
-		v.SetBool(b)
+		return set(v.SetBool, raw, "true or false")
 	case reflect.Float64:
 		switch n := raw.(type) {
 		case int64:
@@ -207,11 +199,7 @@ func assign(v reflect.Value, raw any) error {
 			return wants("a number", raw)
 		}
 	case reflect.Int, reflect.Int64:
-		n, ok := raw.(int64)
-		if !ok {
-			return wants("a whole number", raw)
-		}
-		v.SetInt(n)
+		return set(v.SetInt, raw, "a whole number")
 	case reflect.Uint32:
 		n, ok := raw.(int64)
 		if !ok || n < 0 || n > math.MaxUint32 {
@@ -223,6 +211,16 @@ func assign(v reflect.Value, raw any) error {
 	default:
 		return fmt.Errorf("a setting of type %s cannot be read", v.Type())
 	}
+	return nil
+}
+
+// set gives a value to a setting that takes just such ones.
+func set[T any](to func(T), raw any, what string) error {
+	x, ok := raw.(T)
+	if !ok {
+		return wants(what, raw)
+	}
+	to(x)
 	return nil
 }
 

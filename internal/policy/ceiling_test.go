@@ -9,6 +9,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tomltext"
+	"github.com/toold/toold/internal/tool/run/readrule"
 )
 
 func TestCheckRules(t *testing.T) {
@@ -139,7 +140,7 @@ func FuzzParseCeiling(f *testing.F) {
 			{Permission: "question", Pattern: "x"},
 		} {
 			was, is := base.Judge([]Request{q}), s.Judge([]Request{q})
-			if strictness(is.Action) < strictness(was.Action) {
+			if readrule.Strictness(is.Action) < readrule.Strictness(was.Action) {
 				t.Fatalf("%+v: %s became %s by %s", q, was.Action, is.Action, is.Rule)
 			}
 		}

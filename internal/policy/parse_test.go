@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/internal/tomltext"
+	"github.com/toold/toold/internal/tool/run/readrule"
 )
 
 func TestParseProblems(t *testing.T) {
@@ -260,7 +261,7 @@ func FuzzParse(f *testing.F) {
 		for _, profile := range set.Profiles() {
 			s := set.stack(profile, "a")
 			for _, q := range []Request{{Permission: "bash", Pattern: "git push"}, {Permission: "edit", Path: "/workspace/a", Relative: "a"}} {
-				if v := s.Judge([]Request{q}); strictness(v.Action) > 1 && v.Action != Deny || v.Rule == "" {
+				if v := s.Judge([]Request{q}); readrule.Strictness(v.Action) > 1 && v.Action != Deny || v.Rule == "" {
 					t.Fatalf("%+v: %+v", q, v)
 				}
 			}

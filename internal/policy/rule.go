@@ -93,17 +93,6 @@ func (r *rule) isText(text string) bool {
 // everything reports whether the rule's pattern is about all requests.
 func (r *rule) everything() bool { return strings.Trim(r.Pattern, "*") == "" }
 
-// strictness orders actions. What is none of them is taken for the strictest.
-func strictness(a Action) int {
-	switch a {
-	case Allow:
-		return 0
-	case Ask:
-		return 1
-	}
-	return 2
-}
-
 // maxName bounds the name of a permission, in bytes.
 const maxName = 128
 

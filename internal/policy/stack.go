@@ -1,6 +1,10 @@
 package policy
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/toold/toold/internal/tool/run/readrule"
+)
 
 // Stack is all that one session is judged by: the list, in which the last match
 // wins, the ceilings, and the approvals that were saved. It is immutable; its
@@ -57,7 +61,7 @@ func Strictest(verdicts []Verdict) Verdict {
 	var pending []Request
 	for i, v := range verdicts {
 		pending = append(pending, v.Pending...)
-		if i == 0 || strictness(v.Action) > strictness(worst.Action) {
+		if i == 0 || readrule.Strictness(v.Action) > readrule.Strictness(worst.Action) {
 			worst = v
 		}
 	}
@@ -111,11 +115,11 @@ func (s *Stack) decide(q *Request) decision {
 	}
 	for i := range s.ceilings {
 		c := &s.ceilings[i]
-		if r := decider(c.rules, 0, q); r != nil && strictness(r.Action) > strictness(d.action) {
+		if r := decider(c.rules, 0, q); r != nil && readrule.Strictness(r.Action) > readrule.Strictness(d.action) {
 			d = decision{r.Action, r, r.Reason, c.name}
 		}
 	}
-	if strictness(d.action) > strictness(Ask) {
+	if readrule.Strictness(d.action) > readrule.Strictness(Ask) {
 		d.action = Deny
 	}
 	if d.action == Ask {
@@ -151,7 +155,7 @@ func decider(rules []*rule, above int, q *Request) *rule {
 		if r.above {
 			r = decider(rules[:above], 0, q)
 		}
-		if found == nil || r != nil && strictness(r.Action) > strictness(found.Action) {
+		if found == nil || r != nil && readrule.Strictness(r.Action) > readrule.Strictness(found.Action) {
 			found = r
 		}
 		if last {

@@ -37,11 +37,7 @@ type Calls interface {
 // callRoutes are the handlers of routes about calls.
 type callRoutes struct{ *Server }
 
-func (s callRoutes) createCall(x *exchange, r *request) error {
-	var req client.CallCreate
-	if err := s.decode(x, r, &req); err != nil {
-		return err
-	}
+func (s callRoutes) createCall(x *exchange, r *request, req client.CallCreate) error {
 	o := call.Options{
 		AbortOnDisconnect: r.query.Get("on_disconnect") == "abort",
 		Split:             r.query.Get("streams") == "split",

@@ -103,11 +103,7 @@ func (s daemonRoutes) doctor(x *exchange, r *request) error {
 	return x.answer(s.cfg.API.Doctor.Doctor(r.Context(), r.who, r.flag("probe")))
 }
 
-func (s daemonRoutes) gc(x *exchange, r *request) error {
-	var req client.GCRequest
-	if err := s.decode(x, r, &req); err != nil {
-		return err
-	}
+func (s daemonRoutes) gc(x *exchange, r *request, req client.GCRequest) error {
 	return x.answer(all(s.cfg.API.Collector.GC(r.Context(), r.who, req)))
 }
 

@@ -29,11 +29,7 @@ func (s imageRoutes) listImages(x *exchange, r *request) error {
 	return x.answer(all(s.cfg.API.Images.Images(r.Context(), r.who)))
 }
 
-func (s imageRoutes) pullImage(x *exchange, r *request) error {
-	var req client.ImagePull
-	if err := s.decode(x, r, &req); err != nil {
-		return err
-	}
+func (s imageRoutes) pullImage(x *exchange, r *request, req client.ImagePull) error {
 	if why := imageName.wrong(req.Ref); why != "" {
 		return invalid(fmt.Sprintf("ref %q is not the name of an image: %s", plain.Cut(req.Ref, maxShown), why), "such as debian:12")
 	}

@@ -20,11 +20,7 @@ type policyRoutes struct{ *Server }
 
 // explainPolicy says how a call would be judged. Everybody may ask for their own
 // tenant: a refusal points here.
-func (s policyRoutes) explainPolicy(x *exchange, r *request) error {
-	var req client.PolicyExplain
-	if err := s.decode(x, r, &req); err != nil {
-		return err
-	}
+func (s policyRoutes) explainPolicy(x *exchange, r *request, req client.PolicyExplain) error {
 	req.Tenant = cmp.Or(req.Tenant, r.who.Tenant)
 	if err := s.actFor(&r.who, req.Tenant, `leave "tenant" out`); err != nil {
 		return err
@@ -39,11 +35,7 @@ func (s policyRoutes) explainPolicy(x *exchange, r *request) error {
 	return s.reply(x, http.StatusOK, verdict)
 }
 
-func (s policyRoutes) replayPolicy(x *exchange, r *request) error {
-	var req client.PolicyReplay
-	if err := s.decode(x, r, &req); err != nil {
-		return err
-	}
+func (s policyRoutes) replayPolicy(x *exchange, r *request, req client.PolicyReplay) error {
 	if req.Limit < 0 {
 		return invalid(fmt.Sprintf("limit %d is negative", req.Limit), "0 is the default")
 	}

@@ -64,7 +64,7 @@ var routes = []route{
 	{"GET", "/metrics", "Metrics", roleAdmin, by(daemonRoutes.metrics), nil, 200, textBody{}, nil, "Metrics in the Prometheus format"},
 	{"GET", "/v1/tools", "Tools", roleToken, by(daemonRoutes.tools), nil, 200, client.ToolList{}, toolParams, "Definitions of the tools that may be called"},
 
-	{"POST", "/v1/sessions", "CreateSession", roleTenant, by(sessionRoutes.createSession), client.SessionCreate{}, 201, client.Session{}, nil, "Create a session; answers when it is ready"},
+	{"POST", "/v1/sessions", "CreateSession", roleTenant, given(sessionRoutes.createSession), client.SessionCreate{}, 201, client.Session{}, nil, "Create a session; answers when it is ready"},
 	{"GET", "/v1/sessions", "ListSessions", roleTenant, by(sessionRoutes.listSessions), nil, 200, client.List[client.Session]{}, sessionParams, "List sessions, one page"},
 	{"GET", "/v1/sessions/{id}", "GetSession", roleToken, by(sessionRoutes.getSession), nil, 200, client.Session{}, nil, "Show a session with its live usage"},
 	{"GET", "/v1/sessions/{id}/brief", "Brief", roleToken, by(daemonRoutes.brief), nil, 200, textBody{}, nil, "What a system prompt can say of a session"},
@@ -84,7 +84,7 @@ var routes = []route{
 
 	{"GET", "/v1/sessions/{id}/network", "SessionNetwork", roleToken, by(networkRoutes.sessionNetwork), nil, 200, client.SessionNetwork{}, nil, "What a session reached by network, or wanted to: a line for each host and verdict"},
 
-	{"POST", "/v1/sessions/{id}/calls", "CreateCall", roleToken, by(callRoutes.createCall), client.CallCreate{}, 200, client.Call{}, callParams, "Run a tool: the finished call, 202 with the call as it stands after wait_ms, or with Accept: text/event-stream its events"},
+	{"POST", "/v1/sessions/{id}/calls", "CreateCall", roleToken, given(callRoutes.createCall), client.CallCreate{}, 200, client.Call{}, callParams, "Run a tool: the finished call, 202 with the call as it stands after wait_ms, or with Accept: text/event-stream its events"},
 	{"GET", "/v1/sessions/{id}/calls", "ListCalls", roleToken, by(callRoutes.listCalls), nil, 200, client.List[client.Call]{}, callListParams, "List a session's calls, oldest first, one page"},
 	{"GET", "/v1/calls/{id}", "GetCall", roleToken, by(callRoutes.getCall), nil, 200, client.Call{}, nil, "Show a call, running or finished"},
 	{"GET", "/v1/calls/{id}/output", "CallOutput", roleToken, by(callRoutes.callOutput), nil, 200, bytesBody{}, outputParams, "The whole saved output of a call"},
@@ -96,11 +96,11 @@ var routes = []route{
 	{"POST", "/v1/approvals/{id}", "AnswerApproval", roleTenant, asked(approvals, Approvals.Answer), client.ApprovalAnswer{}, 200, client.Approval{}, nil, "Answer a pending approval; never by the credential that made the call"},
 	{"GET", "/v1/approvals/saved", "ListSavedApprovals", roleTenant, by(approvalRoutes.listSavedApprovals), nil, 200, client.List[client.SavedApproval]{}, approvalParams, "List saved approvals, one page"},
 	{"DELETE", "/v1/approvals/saved/{id}", "RevokeApproval", roleTenant, removed(approvals, Approvals.Revoke), nil, 204, nil, nil, "Revoke a saved approval; waiting calls are judged again"},
-	{"POST", "/v1/policy/explain", "ExplainPolicy", roleTenant, by(policyRoutes.explainPolicy), client.PolicyExplain{}, 200, client.PolicyVerdict{}, nil, "How a call would be judged, and by which rules"},
-	{"POST", "/v1/policy/replay", "ReplayPolicy", roleAdmin, by(policyRoutes.replayPolicy), client.PolicyReplay{}, 200, client.PolicyReplayed{}, nil, "Judge recorded calls under other rules"},
+	{"POST", "/v1/policy/explain", "ExplainPolicy", roleTenant, given(policyRoutes.explainPolicy), client.PolicyExplain{}, 200, client.PolicyVerdict{}, nil, "How a call would be judged, and by which rules"},
+	{"POST", "/v1/policy/replay", "ReplayPolicy", roleAdmin, given(policyRoutes.replayPolicy), client.PolicyReplay{}, 200, client.PolicyReplayed{}, nil, "Judge recorded calls under other rules"},
 
 	{"GET", "/v1/images", "ListImages", roleTenant, by(imageRoutes.listImages), nil, 200, client.List[client.Image]{}, nil, "List the images that sessions can run"},
-	{"POST", "/v1/images", "PullImage", roleAdmin, streamed(by(imageRoutes.pullImage)), client.ImagePull{}, 200, client.Image{}, nil, "Pull an image from its registry; with Accept: text/event-stream its progress, then completed or error"},
+	{"POST", "/v1/images", "PullImage", roleAdmin, streamed(given(imageRoutes.pullImage)), client.ImagePull{}, 200, client.Image{}, nil, "Pull an image from its registry; with Accept: text/event-stream its progress, then completed or error"},
 	{"POST", "/v1/images/import", "ImportImage", roleAdmin, streamed(by(imageRoutes.importImage)), bytesBody{}, 200, client.Image{}, importParams, "Import an image from an archive: OCI, docker save, or a tar of a root file system"},
 	{"DELETE", "/v1/images/{id}", "RemoveImage", roleAdmin, removed(images, Images.RemoveImage), nil, 204, nil, nil, "Remove a name of an image; its last name, or its digest, removes the image"},
 
@@ -110,7 +110,7 @@ var routes = []route{
 
 	{"GET", "/v1/usage", "Usage", roleAdmin, by(daemonRoutes.usage), nil, 200, client.List[client.TenantUsage]{}, nil, "Usage of each tenant"},
 	{"GET", "/v1/doctor", "Doctor", roleAdmin, by(daemonRoutes.doctor), nil, 200, client.Doctor{}, doctorParams, "Limits and defences of this host"},
-	{"POST", "/v1/gc", "GC", roleAdmin, by(daemonRoutes.gc), client.GCRequest{}, 200, client.List[client.Garbage]{}, nil, "Find leftovers of sessions, and remove them unless dry_run is set"},
+	{"POST", "/v1/gc", "GC", roleAdmin, given(daemonRoutes.gc), client.GCRequest{}, 200, client.List[client.Garbage]{}, nil, "Find leftovers of sessions, and remove them unless dry_run is set"},
 	{"GET", "/v1/config", "Config", roleAdmin, by(daemonRoutes.config), nil, 200, textBody{}, nil, "The current settings of the daemon, in TOML"},
 	{"POST", "/v1/reload", "Reload", roleAdmin, by(daemonRoutes.reload), nil, 204, nil, nil, "Read the configuration again"},
 }
@@ -121,6 +121,17 @@ type handler func(*Server, *exchange, *request) error
 // by makes a handler of one resource one of the server.
 func by[T ~struct{ *Server }](handle func(T, *exchange, *request) error) handler {
 	return func(s *Server, x *exchange, r *request) error { return handle(T(struct{ *Server }{s}), x, r) }
+}
+
+// given is by for a route with a JSON body.
+func given[T ~struct{ *Server }, R any](handle func(T, *exchange, *request, R) error) handler {
+	return func(s *Server, x *exchange, r *request) error {
+		var req R
+		if err := s.decode(x, r, &req); err != nil {
+			return err
+		}
+		return handle(T(struct{ *Server }{s}), x, r, req)
+	}
 }
 
 // streamed makes a handler count as a stream of the user's while it runs.

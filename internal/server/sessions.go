@@ -30,11 +30,7 @@ type Sessions interface {
 // sessionRoutes are the handlers of routes about sessions.
 type sessionRoutes struct{ *Server }
 
-func (s sessionRoutes) createSession(x *exchange, r *request) error {
-	var req client.SessionCreate
-	if err := s.decode(x, r, &req); err != nil {
-		return err
-	}
+func (s sessionRoutes) createSession(x *exchange, r *request, req client.SessionCreate) error {
 	if wantsEvents(r.Request) {
 		release, err := s.stream(r)
 		if err != nil {

@@ -130,7 +130,7 @@ func (r *Rules) Judge(path string) (action, source string) {
 		action, source = rule.Action, rule.Source
 	}
 	for _, c := range r.Ceilings {
-		if rule := last(c); rule != nil && strictness(rule.Action) > strictness(action) {
+		if rule := last(c); rule != nil && Strictness(rule.Action) > Strictness(action) {
 			action, source = rule.Action, rule.Source
 		}
 	}
@@ -139,13 +139,14 @@ func (r *Rules) Judge(path string) (action, source string) {
 			return Allow, rule.Source
 		}
 	}
-	if action == Ask && r.Headless != "" || strictness(action) == 2 {
+	if action == Ask && r.Headless != "" || Strictness(action) == 2 {
 		action = Deny
 	}
 	return action, source
 }
 
-func strictness(action string) int {
+// Strictness orders actions. What is none of them is taken for the strictest.
+func Strictness[A ~string](action A) int {
 	switch action {
 	case Allow:
 		return 0
