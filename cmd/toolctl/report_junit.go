@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 // junitSuites is junit.xml: one suite, and a case for each call. encoding/xml replaces what
@@ -112,11 +112,7 @@ func lastText(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
-	s = s[len(s)-most:]
-	for len(s) > 0 && !utf8.RuneStart(s[0]) {
-		s = s[1:]
-	}
-	return "…" + s
+	return "…" + plain.FromRune(s[len(s)-most:])
 }
 
 // neverRan is the case of a command of which there is no call.

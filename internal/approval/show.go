@@ -105,10 +105,7 @@ func (d *shownText) shortened(text string, most int) string {
 		return text
 	}
 	d.meta["truncated"] = true
-	head := text[:plain.RuneStart([]byte(text), most/2)]
-	tail := text[len(text)-most/2:]
-	for len(tail) > 0 && tail[0]&0xc0 == 0x80 {
-		tail = tail[1:]
-	}
+	head := text[:plain.RuneStart(text, most/2)]
+	tail := plain.FromRune(text[len(text)-most/2:])
 	return head + fmt.Sprintf("\n[… %d bytes left out …]\n", len(text)-len(head)-len(tail)) + tail
 }

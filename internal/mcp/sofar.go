@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -42,10 +41,7 @@ func (t *tail) end() []byte {
 	if int64(len(b)) == t.next-t.from {
 		return b
 	}
-	for len(b) > 0 && !utf8.RuneStart(b[0]) {
-		b = b[1:]
-	}
-	return b
+	return plain.FromRune(b)
 }
 
 // text is the end of the output, with the number of bytes before it that are left out.

@@ -73,18 +73,26 @@ func Printable(s string) bool {
 
 // RuneStart moves n back to where no UTF-8 sequence of b is split. Bytes that
 // are not UTF-8 may be split anywhere.
-func RuneStart(b []byte, n int) int {
+func RuneStart[T ~string | ~[]byte](b T, n int) int {
 	if n >= len(b) || utf8.RuneStart(b[n]) {
 		return n
 	}
 	return n - PartialRune(b[:n])
 }
 
+// FromRune is b from the first byte that may begin a character.
+func FromRune[T ~string | ~[]byte](b T) T {
+	for len(b) > 0 && !utf8.RuneStart(b[0]) {
+		b = b[1:]
+	}
+	return b
+}
+
 // PartialRune is the length of an unfinished UTF-8 sequence at the end of b.
-func PartialRune(b []byte) int {
+func PartialRune[T ~string | ~[]byte](b T) int {
 	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
 		if c := b[len(b)-i]; utf8.RuneStart(c) {
-			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-i:]) {
+			if c >= utf8.RuneSelf && !utf8.FullRune([]byte(b[len(b)-i:])) {
 				return i
 			}
 			return 0

@@ -49,6 +49,14 @@ func FuzzShown(f *testing.F) {
 	})
 }
 
+func TestFromRune(t *testing.T) {
+	for in, want := range map[string]string{"": "", "a": "a", "é"[1:] + "a": "a", "世"[1:]: "", "\x80\x80é": "é", "\xffa": "\xffa"} {
+		if got := FromRune(in); got != want {
+			t.Errorf("FromRune(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
 func TestPartialRune(t *testing.T) {
 	for _, tt := range []struct {
 		in   string

@@ -10,9 +10,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 // Small bounds, in bytes, what stays of an input and of an output in a record
@@ -52,10 +52,7 @@ func (c *Call) Shorten() {
 	c.DropInput()
 	dropped := 0
 	if over := len(c.Call.Output) - Small; over > 0 {
-		cut := Small
-		for cut > 0 && !utf8.RuneStart(c.Call.Output[cut]) {
-			cut--
-		}
+		cut := plain.RuneStart(c.Call.Output, Small)
 		dropped += len(c.Call.Output) - cut
 		c.Call.Output = strings.Clone(c.Call.Output[:cut])
 		c.Output.Inline = 0 // it is not the whole output any more

@@ -136,13 +136,9 @@ func refit(b []byte, maxBytes int, fromStart bool) string {
 		return s
 	}
 	if fromStart {
-		return s[:plain.RuneStart([]byte(s), maxBytes)]
+		return s[:plain.RuneStart(s, maxBytes)]
 	}
-	start := len(s) - maxBytes
-	for start < len(s) && !utf8.RuneStart(s[start]) {
-		start++
-	}
-	return s[start:]
+	return plain.FromRune(s[len(s)-maxBytes:])
 }
 
 // countLines counts lines, the last of which need not have an end.

@@ -25,32 +25,29 @@ type block struct {
 	similarity  float64
 }
 
-// trimmedOld are the old lines without the white space around them; nil when
-// they are too few for a block or have nothing in the first or last line to
+// trimmedOld are the old lines without the white space around them, and those of the text;
+// nil when they are too few for a block or have nothing in the first or last line to
 // recognise it by.
-func (f *finder) trimmedOld() [][]byte {
+func (f *finder) trimmedOld() (old [][]byte, x *lineIndex, err error) {
 	if len(f.oldLines) < minBlock {
-		return nil
+		return nil, nil, nil
 	}
-	lines := make([][]byte, len(f.oldLines))
+	old = make([][]byte, len(f.oldLines))
 	for i, line := range f.oldLines {
-		lines[i] = []byte(strings.TrimSpace(line))
+		old[i] = []byte(strings.TrimSpace(line))
 	}
-	if len(lines[0]) == 0 || len(lines[len(lines)-1]) == 0 {
-		return nil
+	if len(old[0]) == 0 || len(old[len(old)-1]) == 0 {
+		return nil, nil, nil
 	}
-	return lines
+	x, err = f.index()
+	return old, x, err
 }
 
 // blockAnchor finds blocks with the same first and last line whose middle is
 // similar, line by line.
 func (f *finder) blockAnchor() ([]place, error) {
-	old := f.trimmedOld()
-	if old == nil {
-		return nil, nil
-	}
-	x, err := f.index()
-	if err != nil {
+	old, x, err := f.trimmedOld()
+	if old == nil || err != nil {
 		return nil, err
 	}
 	tolerance := int(sizeTolerance * float64(len(old)))
@@ -116,12 +113,8 @@ func (f *finder) linesSimilarity(x *lineIndex, lines [][]byte, first int) (float
 // contextAware finds blocks of the same size with the same ends and at least
 // half of the lines between them; lines that are blank in both do not count.
 func (f *finder) contextAware() ([]place, error) {
-	old := f.trimmedOld()
-	if old == nil {
-		return nil, nil
-	}
-	x, err := f.index()
-	if err != nil {
+	old, x, err := f.trimmedOld()
+	if old == nil || err != nil {
 		return nil, err
 	}
 	var blocks []block
