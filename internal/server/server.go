@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,17 +129,17 @@ func New(cfg Config) (*Server, error) {
 	if cfg.MCPWait == nil {
 		cfg.MCPWait = func() time.Duration { return mcp.DefaultWait }
 	}
-	setDefault(&cfg.MaxConns, 1024)
-	setDefault(&cfg.MaxStreams, 256)
-	setDefault(&cfg.MaxBody, 16<<20)
-	setDefault(&cfg.MaxBodies, 128<<20)
-	setDefault(&cfg.MaxFile, 1<<30)
-	setDefault(&cfg.MaxImage, 16<<30)
-	setDefault(&cfg.HeaderTimeout, 10*time.Second)
-	setDefault(&cfg.BodyTimeout, 30*time.Second)
-	setDefault(&cfg.WriteTimeout, 10*time.Second)
-	setDefault(&cfg.IdleTimeout, 2*time.Minute)
-	setDefault(&cfg.Heartbeat, 15*time.Second)
+	cfg.MaxConns = cmp.Or(cfg.MaxConns, 1024)
+	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, 256)
+	cfg.MaxBody = cmp.Or(cfg.MaxBody, 16<<20)
+	cfg.MaxBodies = cmp.Or(cfg.MaxBodies, 128<<20)
+	cfg.MaxFile = cmp.Or(cfg.MaxFile, 1<<30)
+	cfg.MaxImage = cmp.Or(cfg.MaxImage, 16<<30)
+	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 10*time.Second)
+	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, 30*time.Second)
+	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
+	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 2*time.Minute)
+	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 15*time.Second)
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(), shapes: bodyShapes(),
 		conns: newQuota(cfg.MaxConns), streams: newQuota(cfg.MaxStreams),
@@ -148,12 +149,6 @@ func New(cfg Config) (*Server, error) {
 	s.identity.Store(cfg.Identity)
 	s.mount()
 	return s, nil
-}
-
-func setDefault[T int | int64 | time.Duration](v *T, d T) {
-	if *v == 0 {
-		*v = d
-	}
 }
 
 // SetIdentity replaces who is who, for every request from now on, those of open
