@@ -35,9 +35,7 @@ type Result struct {
 func (s *suite) create(spec sandbox.Spec) *box {
 	s.Helper()
 	sb, err := s.Driver.Create(s.ctx(), spec)
-	if err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, err)
 	s.Cleanup(func() {
 		sb.Close()
 		if err := s.Driver.Destroy(context.Background(), sb.Record()); err != nil {
@@ -55,9 +53,7 @@ func (b *box) adopt(d sandbox.Driver) *box {
 	b.s.Helper()
 	b.letGo()
 	sb, err := d.Adopt(b.s.ctx(), b.Record())
-	if err != nil {
-		b.s.Fatal(err)
-	}
+	testrig.Must(b.s, err)
 	b.s.Cleanup(func() { sb.Close() })
 	next := &box{Sandbox: sb, s: b.s, spec: b.spec, calls: b.calls + 1000}
 	next.connect()
@@ -74,13 +70,9 @@ func (b *box) letGo() {
 func (b *box) connect() *agent.Welcome {
 	b.s.Helper()
 	c, err := b.Dial(b.s.ctx())
-	if err != nil {
-		b.s.Fatal(err)
-	}
+	testrig.Must(b.s, err)
 	cgroup, err := b.CallCgroup()
-	if err != nil {
-		b.s.Fatal(err)
-	}
+	testrig.Must(b.s, err)
 	if cgroup != nil {
 		defer cgroup.Close()
 	}
@@ -95,9 +87,7 @@ func (b *box) connect() *agent.Welcome {
 		UnackedBytes: unackedBytes, CallCgroup: cgroup,
 		Memory: limits.Memory, PIDs: limits.PIDs,
 	})
-	if err != nil {
-		b.s.Fatal(err)
-	}
+	testrig.Must(b.s, err)
 	b.s.Cleanup(func() { conn.Close() })
 	b.conn = conn
 	return w
@@ -126,9 +116,7 @@ const callTime = 3 * time.Minute
 func (b *box) request(script string) agent.Request {
 	b.s.Helper()
 	input, err := json.Marshal(map[string]any{"command": script})
-	if err != nil {
-		b.s.Fatal(err)
-	}
+	testrig.Must(b.s, err)
 	return b.named(agent.Request{Tool: "bash", Input: input})
 }
 

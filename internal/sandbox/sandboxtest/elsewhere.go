@@ -41,9 +41,7 @@ func NewElsewhere(t testing.TB, socket string) *Elsewhere {
 	t.Helper()
 	certs, config := Certificates(t)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	e := &Elsewhere{Host: "tcp://" + l.Addr().String(), Certs: certs, socket: socket, conns: map[net.Conn]struct{}{}}
 	stop := testrig.Serve(l, e.carry)
 	t.Cleanup(func() {
@@ -122,13 +120,9 @@ func Certificates(t testing.TB) (dir string, server *tls.Config) {
 	for name, data := range map[string][]byte{"ca.pem": cert, "cert.pem": cert, "key.pem": key} {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	pool := x509.NewCertPool()
 	pool.AddCert(pair.Leaf)
 	return dir, &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}

@@ -35,9 +35,7 @@ type Fixture struct {
 func NewFixture(t testing.TB, dir, cgroup string) *Fixture {
 	t.Helper()
 	made, err := os.MkdirTemp(filepath.Split(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	testrig.Must(t, os.Chmod(made, 0o711))
 	return &Fixture{TB: t, Dir: made, Cgroup: cgroup + RandomHex(4), Owner: "test-" + RandomHex(4)}
 }
@@ -79,9 +77,7 @@ var (
 func (f *Fixture) Spec() sandbox.Spec {
 	f.Helper()
 	first, err := block()
-	if err != nil {
-		f.Fatal(err)
-	}
+	testrig.Must(f, err)
 	nonce := make([]byte, 32)
 	rand.Read(nonce)
 	return sandbox.Spec{

@@ -60,9 +60,7 @@ func testWorktree(s *suite) {
 	b.want("cd /home/someone/project && echo new >made && mkdir dir && stat -c %u:%g made", fmt.Sprintf("%d:%d", sandbox.ToolUID, sandbox.ToolGID))
 	for _, name := range []string{"made", "dir"} {
 		fi, err := os.Lstat(filepath.Join(src.Name(), name))
-		if err != nil {
-			s.Fatal(err)
-		}
+		testrig.Must(s, err)
 		if st := fi.Sys().(*syscall.Stat_t); st.Uid != owner || st.Gid != owner {
 			s.Errorf("%s belongs to %d:%d on the host, want %d", name, st.Uid, st.Gid, owner)
 		}

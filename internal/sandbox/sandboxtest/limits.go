@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"strings"
 
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -99,9 +100,7 @@ func testUsage(s *suite) {
 	b := s.create(s.spec())
 	b.out("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done")
 	u, err := b.Usage(s.ctx())
-	if err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, err)
 	if u.CPUMillis == 0 || u.MemoryBytes == 0 || u.PIDs == 0 {
 		s.Errorf("usage is %+v, want time, memory and processes", u)
 	}

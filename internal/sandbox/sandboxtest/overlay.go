@@ -148,9 +148,7 @@ func (o *overlaid) unchanged() {
 func (s *suite) listDir(dir string) string {
 	s.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, err)
 	var names []string
 	for _, e := range entries { // in their order
 		names = append(names, e.Name())

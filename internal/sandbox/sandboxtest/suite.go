@@ -114,9 +114,7 @@ func BuildAgent(t testing.TB) string {
 func Ripgrep(t testing.TB) string {
 	t.Helper()
 	dir, err := testrig.Bin("ripgrep")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	return dir
 }
 
@@ -195,9 +193,7 @@ func (s *suite) write(path, content string, uid int, mode os.FileMode) {
 func (s *suite) names(owner string) []string {
 	s.Helper()
 	list, err := s.Driver.List(s.ctx(), owner)
-	if err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, err)
 	var names []string
 	for _, r := range list {
 		names = append(names, r.SessionID)
@@ -227,9 +223,7 @@ func (s *suite) traces(spec sandbox.Spec) (left []string) {
 	s.Helper()
 	for _, file := range []string{"/proc/self/mountinfo", "/proc/net/unix"} {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			s.Fatal(err)
-		}
+		testrig.Must(s, err)
 		for line := range bytes.Lines(text) {
 			if bytes.Contains(line, []byte(spec.SessionID)) {
 				left = append(left, fmt.Sprintf("in %s: %s", file, bytes.TrimSpace(line)))
@@ -237,9 +231,7 @@ func (s *suite) traces(spec sandbox.Spec) (left []string) {
 		}
 	}
 	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	if err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, err)
 	for _, loop := range loops {
 		if b, err := os.ReadFile(loop); err == nil && bytes.Contains(b, []byte(spec.SessionID)) {
 			left = append(left, fmt.Sprintf("a loop device with %s", bytes.TrimSpace(b)))
@@ -252,9 +244,7 @@ func (s *suite) traces(spec sandbox.Spec) (left []string) {
 			}
 			return nil // what others remove meanwhile is not there
 		})
-		if err != nil {
-			s.Fatal(err)
-		}
+		testrig.Must(s, err)
 	}
 	return left
 }
