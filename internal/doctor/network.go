@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/descriptor"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/sandbox"
 )
@@ -28,18 +30,18 @@ func (d *Doctor) network(ctx context.Context, p auth.Principal, runtime, suffix 
 		check.Detail = "sessions of this runtime have no network: " + err.Error()
 		return check
 	}
-	l, err := listen()
+	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		check.Detail = "a listener could not be made: " + err.Error()
 		return check
 	}
-	defer l.close()
+	defer func() { _ = l.Close() }()
 	denied := []client.RuleOf{{Permission: "network", Pattern: "*", Action: "deny"}}
 	err = d.cfg.Sessions.Throwaway(ctx, p, client.SessionCreate{
 		Runtime: runtime, Labels: map[string]string{"toold/probe": runtime}, TTL: client.Duration(10 * time.Minute),
 		Network: client.Network{Mode: client.NetworkRules}, Permission: denied,
 	}, func(_ *client.Session, call Call) {
-		pr := boundary(l.port())
+		pr := boundary(l.Addr().(*net.TCPAddr).Port)
 		check = pr.run(call)
 		check.Name += suffix
 	})
@@ -50,7 +52,7 @@ func (d *Doctor) network(ctx context.Context, p auth.Principal, runtime, suffix 
 	if err != nil {
 		check.Status, check.Detail = client.CheckFail, "a session with network rules could not be made: "+err.Error()
 	}
-	if n := l.reached.Load(); n > 0 {
+	if n := reached(l); n > 0 {
 		check.Status, check.Detail = client.CheckFail, fmt.Sprintf("%d connections reached a listener of this host that no rule allows", n)
 		check.Hint = `set [network] mode = "none" until this is understood`
 	}
@@ -70,36 +72,19 @@ func boundary(port int) *probe {
 	}
 }
 
-// listener counts who reaches this host.
-type listener struct {
-	net.Listener
-	reached atomic.Int64
-	done    chan struct{}
-}
-
-func listen() (*listener, error) {
-	tcp, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	l := &listener{Listener: tcp, done: make(chan struct{})}
-	go func() {
-		defer close(l.done)
+// reached counts who has come to a listener: until then they wait in the kernel.
+func reached(l *net.TCPListener) int {
+	n, _ := descriptor.Use(l, func(fd int) (n int, _ error) {
 		for {
-			c, err := tcp.Accept()
-			if err != nil {
-				return
+			c, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
+			switch {
+			case err == nil:
+				_ = unix.Close(c)
+			case !errors.Is(err, unix.ECONNABORTED): // that one has come too
+				return n, nil
 			}
-			l.reached.Add(1)
-			_ = c.Close()
+			n++
 		}
-	}()
-	return l, nil
-}
-
-func (l *listener) port() int { return l.Addr().(*net.TCPAddr).Port }
-
-func (l *listener) close() {
-	_ = l.Close()
-	<-l.done
+	})
+	return n
 }
