@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/descriptor"
 	"github.com/toold/toold/internal/tool"
 )
 
@@ -78,12 +79,7 @@ func unread(r io.Reader) bool {
 	if !ok {
 		return false
 	}
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return false
-	}
-	waits := false
-	_ = conn.Control(func(fd uintptr) { waits = unreadFrom(int(fd)) })
+	waits, _ := descriptor.Use(f, func(fd int) (bool, error) { return unreadFrom(fd), nil })
 	return waits
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/descriptor"
 )
 
 // terminal is where a person presses keys. Reading gives them as they come,
@@ -23,8 +25,7 @@ type terminal interface {
 // tty is the terminal of this process.
 type tty struct {
 	*os.File
-	conn interface{ Control(func(fd uintptr)) error }
-	was  *unix.Termios
+	was *unix.Termios
 }
 
 // controllingTTY is the terminal that this process belongs to.
@@ -38,11 +39,7 @@ func openTTY(path string) (terminal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open terminal: %w", err)
 	}
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open terminal: %w", err), f.Close())
-	}
-	t := &tty{File: f, conn: conn}
+	t := &tty{File: f}
 	if err := t.control(t.keyByKey); err != nil {
 		return nil, errors.Join(fmt.Errorf("open terminal: %w", err), f.Close())
 	}
@@ -51,9 +48,8 @@ func openTTY(path string) (terminal, error) {
 
 // control runs f with the descriptor; File.Fd would make it block.
 func (t *tty) control(f func(fd int) error) error {
-	var ferr error
-	err := t.conn.Control(func(fd uintptr) { ferr = f(int(fd)) })
-	return errors.Join(err, ferr)
+	_, err := descriptor.Use(t.File, func(fd int) (struct{}, error) { return struct{}{}, f(fd) })
+	return err
 }
 
 func (t *tty) keyByKey(fd int) error {
