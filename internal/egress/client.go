@@ -120,7 +120,7 @@ func (n *Network) attribute(c net.Conn) (calls []string, exact bool) {
 }
 
 func (c *client) request(to endpoint.Endpoint) Request {
-	r := Request{Session: c.n.cfg.Session, Calls: c.calls, Exact: c.exact, Port: to.Port}
+	r := Request{Calls: c.calls, Exact: c.exact, Port: to.Port}
 	if to.Port != 0 {
 		r.Host = to.Host.String()
 	}

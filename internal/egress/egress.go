@@ -24,7 +24,6 @@ import (
 
 // Request is a connection that a session wants, or a request on one.
 type Request struct {
-	Session string
 	// Calls are those that may have opened the connection, the likeliest first: one where
 	// Exact, else all that ran.
 	Calls []string
