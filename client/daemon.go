@@ -54,6 +54,9 @@ type GCRequest struct {
 	// as one Garbage of the kind GarbageRecords for each tenant. Their first 4 KiB
 	// stay, and hashes of the inputs.
 	Records bool `json:"records,omitempty"`
+	// Unknown includes what belongs to sessions that are not on record, which is
+	// kept until Garbage.KeptUntil otherwise. It may be all that is left of somebody's work.
+	Unknown bool `json:"unknown,omitempty"`
 }
 
 // GC finds what sessions have left behind without an owner, and removes it

@@ -1,6 +1,9 @@
 package client
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Version says what is running.
 type Version struct {
@@ -19,6 +22,8 @@ type Version struct {
 type Health struct {
 	Status  string   `json:"status"`            // ok | draining | starting | failing
 	Reasons []string `json:"reasons,omitempty"` // why it is not ok
+	// Warnings are what an administrator should see to though sessions and calls can be made.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // CheckStatus is the outcome of one doctor check.
@@ -56,6 +61,9 @@ type Garbage struct {
 	Bytes   int64  `json:"bytes,omitempty"` // what it takes on the disk, where that is known
 	Removed bool   `json:"removed"`
 	Error   string `json:"error,omitempty"`
+	// KeptUntil is set while it is kept, since its session is not on record: the
+	// database is damaged, or an older copy. GCRequest.Unknown removes it before.
+	KeptUntil *time.Time `json:"kept_until,omitempty"`
 }
 
 // GarbageRecords is the Kind of the records that GCRequest.Records asks for. Name is

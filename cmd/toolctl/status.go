@@ -107,6 +107,9 @@ func statusText(a *app, w io.Writer, s *daemonStatus) {
 	for _, r := range s.Health.Reasons {
 		t.row("reason", r)
 	}
+	for _, r := range s.Health.Warnings {
+		t.row("warning", r)
+	}
 	t.row("version", describeVersion(s.Version))
 	t.row("socket", s.Socket)
 	var states []string
@@ -173,8 +176,14 @@ func readiness(a *app, h *client.Health, err error) error {
 		return err
 	}
 	err = a.print(view{data: h, names: []string{h.Status}, text: func(w io.Writer) { fmt.Fprintln(w, line(h.Status)) }})
-	if err != nil || h.Status == "ok" {
+	if err != nil {
 		return err
+	}
+	for _, r := range h.Warnings {
+		a.say("%s", line(r))
+	}
+	if h.Status == "ok" {
+		return nil
 	}
 	for _, r := range h.Reasons {
 		a.say("%s", line(r))

@@ -227,7 +227,7 @@ func (d *daemon) api(ds *drivers, st *store.Store, tools *tool.Registry, trees *
 		Doctor: doctor.New(doctor.Config{
 			Sessions: m, Drivers: ds.all, Driver: d.cfg.Sandbox.Driver,
 			Host: func() []client.Check {
-				return slices.Concat(hardening.Checks(os.DirFS("/"), m.Limits()), []client.Check{trees.Check(), m.Caches.Check()}, m.DiskRoom().Checks())
+				return slices.Concat(hardening.Checks(os.DirFS("/"), m.Limits()), []client.Check{trees.Check(), m.Caches.Check(), m.Collector.Check()}, m.DiskRoom().Checks())
 			},
 			Trees: trees,
 		}),

@@ -26,7 +26,10 @@ func (dm *daemon) keptUntil(row *store.Session) *time.Time {
 
 // treeEnds is when the changes of a session that is over go: after [worktrees] keep, and
 // with its record.
-func (dm *daemon) treeEnds(row *store.Session) time.Time {
+func (dm *daemon) treeEnds(row *store.Session) time.Time { return row.Ended.Add(dm.keepTime()) }
+
+// keepTime is how long changes are kept that nobody takes.
+func (dm *daemon) keepTime() time.Duration {
 	set := dm.settings.Load()
 	keep := set.Retention
 	if k := set.Worktrees.Keep; k > 0 && (k < keep || keep <= 0) {
@@ -35,7 +38,7 @@ func (dm *daemon) treeEnds(row *store.Session) time.Time {
 	if keep <= 0 {
 		keep = maxTTL // for ever
 	}
-	return row.Ended.Add(keep)
+	return keep
 }
 
 // forgetTime is how long a tree that is to go is waited for.
@@ -75,7 +78,8 @@ func (c *Collector) treeIsLate(ctx context.Context, t *layers.Tree) (bool, error
 	}
 	row, err := c.store.Session(ctx, t.Session)
 	if errors.Is(err, store.ErrNotFound) {
-		return true, nil
+		until, stray, err := c.strays.look(ctx, c.roster, t.Session)
+		return !stray || !time.Now().Before(until), err
 	}
 	return err == nil && row.Ended != nil && !time.Now().Before(c.treeEnds(row)), err
 }

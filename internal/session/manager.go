@@ -124,11 +124,15 @@ func (m *Manager) recover(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	garbage, err := m.Collector.collect(ctx, false)
+	garbage, err := m.Collector.collect(ctx, client.GCRequest{})
 	if err != nil {
 		m.log.Error("look for leftovers", "error", err)
 	}
 	for _, x := range garbage {
+		if x.KeptUntil != nil {
+			m.log.Error("kept what a session has that is not on record", "kind", x.Kind, "name", x.Name, "session", x.Session, "until", x.KeptUntil)
+			continue
+		}
 		m.log.Warn("removed a leftover", "kind", x.Kind, "name", x.Name, "removed", x.Removed, "error", x.Error)
 	}
 	uids{roster: m.roster}.dropDeadLeases(held)
@@ -209,7 +213,7 @@ func (m *Manager) Ready(ctx context.Context) client.Health {
 	if reasons := m.failing(ctx); len(reasons) > 0 {
 		return client.Health{Status: "failing", Reasons: reasons}
 	}
-	return client.Health{Status: "ok"}
+	return client.Health{Status: "ok", Warnings: m.Collector.strays.warnings(m.keepTime())}
 }
 
 // failing says what keeps sessions and calls from being made.

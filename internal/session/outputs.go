@@ -95,7 +95,7 @@ const sweepPage = 200
 // sweepOutputs removes the output files of calls that ended long ago.
 func (o outputs) sweepOutputs(ctx context.Context, keep time.Duration) error {
 	for {
-		old, err := o.roster.store.OldOutputs(ctx, keep, sweepPage)
+		old, err := o.roster.store.OldOutputs(ctx, time.Now().Add(-keep), sweepPage)
 		if err != nil {
 			return err
 		}

@@ -185,12 +185,10 @@ func (s *Store) Recent(ctx context.Context, f RecentFilter, fn func(*Call) error
 	return each(ctx, &s.rd, query, scanCall, fn, args...)
 }
 
-// SweepApprovals removes approvals that were answered longer ago than age, and
-// saved ones that have expired.
-func (s *Store) SweepApprovals(ctx context.Context, age time.Duration) (_ int64, err error) {
+// SweepApprovals removes approvals that were answered before a time, and saved ones
+// that have expired now.
+func (s *Store) SweepApprovals(ctx context.Context, before, now time.Time) (_ int64, err error) {
 	defer naming(&err, "sweep approvals")
-	now := time.Now()
-	before := now.Add(-age)
 	return sweep(
 		ctx,
 		s.deletion(sqlSweepApprovals, idAt("apr_", before), before.UnixMilli(), sweepRows),

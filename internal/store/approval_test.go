@@ -95,10 +95,10 @@ func TestApprovals(t *testing.T) {
 	if got, err := s.PendingApprovals(t.Context()); err != nil || !slices.Equal(approvalIDs(got), []string{b.ID}) {
 		t.Errorf("pending %v, %v", approvalIDs(got), err)
 	}
-	if n, err := s.SweepApprovals(t.Context(), time.Hour); err != nil || n != 0 {
+	if n, err := s.SweepApprovals(t.Context(), testTime().Add(-time.Hour), testTime()); err != nil || n != 0 {
 		t.Errorf("swept %d, %v", n, err)
 	}
-	if n, err := s.SweepApprovals(t.Context(), -time.Hour); err != nil || n != 2 {
+	if n, err := s.SweepApprovals(t.Context(), testTime().Add(time.Hour), testTime()); err != nil || n != 2 {
 		t.Errorf("swept %d, %v", n, err)
 	}
 	if _, err := s.Approval(t.Context(), a.ID); err != nil {
@@ -125,7 +125,7 @@ func TestSavedApprovals(t *testing.T) {
 	if err := s.Write(func(tx *Tx) error { return tx.InsertSaved(all[0]) }); !errors.Is(err, ErrExists) {
 		t.Errorf("twice: %v", err)
 	}
-	if n, err := s.SweepApprovals(t.Context(), time.Hour); err != nil || n != 1 {
+	if n, err := s.SweepApprovals(t.Context(), testTime().Add(-time.Hour), testTime()); err != nil || n != 1 {
 		t.Errorf("swept %d, %v", n, err)
 	}
 	err := s.Write(func(tx *Tx) error { return errors.Join(tx.DropSavedOf("ses_1"), tx.DropSavedOf("")) })

@@ -351,7 +351,7 @@ func TestSweepTellsRecords(t *testing.T) {
 	}
 	time.Sleep(2 * time.Millisecond) // the precision of times
 	got := map[string]int64{}
-	if _, err := s.Sweep(t.Context(), time.Nanosecond, func(gone []Removed) {
+	if _, err := s.Sweep(t.Context(), time.Now(), func(gone []Removed) {
 		for _, r := range gone {
 			got[r.Tenant] += r.Bytes
 		}

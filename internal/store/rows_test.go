@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -245,21 +246,34 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * time.Millisecond)
-	if n, err := s.Sweep(t.Context(), 30*time.Minute, func([]Removed) {}); err != nil || n != 0 {
+	if n, err := s.Sweep(t.Context(), time.Now().Add(-30*time.Minute), func([]Removed) {}); err != nil || n != 0 {
 		t.Errorf("too early: %d rows, %v", n, err) // by its id, the call is of now
 	}
-	old, err := s.OldOutputs(t.Context(), time.Nanosecond, 10)
+	old, err := s.OldOutputs(t.Context(), time.Now(), 10)
 	if err != nil || len(old) != 1 || old[0] != (OutputRef{over.ID, done.ID}) {
 		t.Errorf("old outputs %v, %v", old, err)
 	}
 	if err := s.Write(func(tx *Tx) error { return tx.DropOutput(done.ID) }); err != nil {
 		t.Error(err)
 	}
-	if old, err := s.OldOutputs(t.Context(), time.Nanosecond, 10); err != nil || len(old) != 0 {
+	if old, err := s.OldOutputs(t.Context(), time.Now(), 10); err != nil || len(old) != 0 {
 		t.Errorf("old outputs after they were dropped: %v, %v", old, err)
 	}
-	if n, err := s.Sweep(t.Context(), time.Nanosecond, func([]Removed) {}); err != nil || n != sweepRows+10+1+2 {
+	if n, err := s.Sweep(t.Context(), time.Now(), func([]Removed) {}); err != nil || n != sweepRows+10+1 {
 		t.Errorf("%d rows went, %v", n, err)
+	}
+	if ids, err := s.OldSessions(t.Context(), long.Add(-time.Minute), ""); err != nil || len(ids) != 0 {
+		t.Errorf("too early: sessions %v, %v", ids, err)
+	}
+	ids, err := s.OldSessions(t.Context(), time.Now(), "")
+	if err != nil || !slices.Equal(ids, []string{over.ID, recent.ID}) {
+		t.Errorf("old sessions %v, %v", ids, err)
+	}
+	if again, err := s.OldSessions(t.Context(), time.Now(), recent.ID); err != nil || len(again) != 0 {
+		t.Errorf("behind the last: %v, %v", again, err)
+	}
+	if err := s.RemoveSessions(append(ids, live.ID)); err != nil {
+		t.Error(err)
 	}
 	if _, err := s.Call(t.Context(), running.ID); err != nil {
 		t.Errorf("a running call: %v", err)

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 )
@@ -108,6 +109,8 @@ const (
 	metaLastLease = "last_lease"
 	metaJournal   = "journal"
 	metaApplied   = "journal_applied"
+	metaClean     = "closed" // 1 while no daemon has the database open and the last one closed it
+	metaStray     = "stray/" // with the id of a session behind it: see Stray
 )
 
 const sqlSetMeta = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
@@ -134,7 +137,7 @@ func migrate(ctx context.Context, c *sql.Conn) error {
 	if version > len(migrations) {
 		return fmt.Errorf("%w: its format is %d, this one knows up to %d", ErrNewer, version, len(migrations))
 	}
-	if err := quickCheck(ctx, c); err != nil {
+	if err := quickCheck(ctx, c, version); err != nil {
 		return err
 	}
 	for v := version; v < len(migrations); v++ {
@@ -148,17 +151,24 @@ func migrate(ctx context.Context, c *sql.Conn) error {
 	return nil
 }
 
-// quickCheckPages bounds how big a database is checked whole at start; a bigger
-// one would delay it by seconds. Damage there is found when it is read.
+// quickCheckPages bounds how big a database is checked whole at each start; a bigger one,
+// which would delay it by seconds, is checked only if its last daemon has not closed it.
+// Else damage there is found when it is read.
 const quickCheckPages = 8192
 
-func quickCheck(ctx context.Context, c *sql.Conn) error {
-	var pages int
+func quickCheck(ctx context.Context, c *sql.Conn, version int) error {
+	var pages, closed int
 	if err := c.QueryRowContext(ctx, "PRAGMA page_count").Scan(&pages); err != nil {
 		return err
 	}
-	if pages > quickCheckPages {
-		return nil
+	if pages > quickCheckPages && version > 0 {
+		err := c.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = ?", metaClean).Scan(&closed)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		if closed == 1 {
+			return nil
+		}
 	}
 	var verdict string
 	if err := c.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {

@@ -147,7 +147,16 @@ func (s *Store) open() error {
 		return err
 	}
 	s.w.ids = NewIDs(last)
+	s.setClosed(0)
 	return nil
+}
+
+// setClosed says whether the next Open may trust that nothing was under way; only while no
+// writer runs. A disk that is full is no reason not to start or to stop.
+func (s *Store) setClosed(v int) {
+	if _, err := s.w.conn.ExecContext(context.Background(), sqlSetMeta, metaClean, v); err != nil {
+		s.log.Warn("note that the database is open or closed", "file", s.path, "error", err)
+	}
 }
 
 // recoverJournal opens the journal and applies what an earlier daemon has left in
@@ -247,6 +256,9 @@ func (s *Store) Close() error {
 		close(s.closing)
 		close(s.w.queue)
 		s.done.Wait()
+		if s.closeErr == nil {
+			s.setClosed(1)
+		}
 		s.closeErr = errors.Join(s.closeErr, s.release())
 	})
 	return s.closeErr
@@ -309,7 +321,7 @@ func hint(err error) error {
 	case errors.Is(err, errDamaged):
 		return fmt.Errorf("%w: move the journal away; what happened to calls in the last moment is lost with it", err)
 	case errors.Is(err, ErrCorrupt):
-		return fmt.Errorf("%w: move the file away, and the journal with it, or restore a copy; sandboxes that it knew are then removed as left over", err)
+		return fmt.Errorf("%w: move the file away, and the journal with it, or restore a copy; what sessions have here that it does not know is put aside for worktrees.keep", err)
 	}
 	return err
 }
