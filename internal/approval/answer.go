@@ -12,6 +12,7 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/steady"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -176,9 +177,9 @@ func (d *Desk) replyOf(w *Pending, by string, a client.ApprovalAnswer) (Reply, e
 
 // savedBy makes the rules that an answer of always saves: one for each request of
 // the call for which there is a pattern.
-func (d *Desk) savedBy(w *Pending, by string, a client.ApprovalAnswer) ([]*client.SavedApproval, error) {
+func (d *Desk) savedBy(w *Pending, by string, a client.ApprovalAnswer) ([]*store.SavedApproval, error) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	v := client.SavedApproval{Tenant: w.Row.Tenant, Scope: a.Scope, By: by, Created: now}
+	v := store.SavedApproval{SavedApproval: client.SavedApproval{Tenant: w.Row.Tenant, Scope: a.Scope, By: by, Created: now}}
 	switch a.Scope {
 	case "", client.ScopeSession:
 		v.Scope, v.SessionID = client.ScopeSession, w.Row.SessionID
@@ -196,14 +197,14 @@ func (d *Desk) savedBy(w *Pending, by string, a client.ApprovalAnswer) ([]*clien
 		if d <= 0 || time.Duration(d) > maxTTL {
 			return nil, fault.Invalid.Errorf("expires %q: give a time such as 12h, up to %s", plain.Cut(a.Expires, maxShown), client.Duration(maxTTL))
 		}
-		v.Expires = new(now.Add(time.Duration(d)))
+		v.Expires, v.Until = new(now.Add(time.Duration(d))), steady.Now().In(time.Duration(d))
 	}
 	asked := shownOf(w.Judgement)
 	if n := len(asked); n > MaxShownRequests {
 		return nil, fault.Invalid.Errorf("approval %s asks for %d things and shows %d of them: what is not shown is not saved", w.Row.ID, n, MaxShownRequests).
 			Next("answer once, or write a rule")
 	}
-	var all []*client.SavedApproval
+	var all []*store.SavedApproval
 	known := make(map[[2]string]bool)
 	for _, r := range asked {
 		key := [2]string{r.Request.Permission, r.Request.Save}
@@ -232,7 +233,7 @@ func (d *Desk) savedBy(w *Pending, by string, a client.ApprovalAnswer) ([]*clien
 func (d *Desk) Saved(p auth.Principal, session, after string, limit int) client.List[client.SavedApproval] {
 	list := client.List[client.SavedApproval]{Items: []client.SavedApproval{}}
 	all := d.savedOf(p.Tenant, time.Now())
-	slices.SortFunc(all, func(a, b *client.SavedApproval) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(all, func(a, b *store.SavedApproval) int { return strings.Compare(a.ID, b.ID) })
 	for _, v := range all {
 		switch {
 		case v.ID <= after || session != "" && v.SessionID != session:
@@ -240,7 +241,7 @@ func (d *Desk) Saved(p auth.Principal, session, after string, limit int) client.
 			list.Next = list.Items[limit-1].ID
 			return list
 		default:
-			list.Items = append(list.Items, *v)
+			list.Items = append(list.Items, v.SavedApproval)
 		}
 	}
 	return list
@@ -252,13 +253,13 @@ func (d *Desk) Revoke(p auth.Principal, id string) error {
 		return err
 	}
 	all := d.savedOf(p.Tenant, time.Now())
-	if !slices.ContainsFunc(all, func(v *client.SavedApproval) bool { return v.ID == id }) {
+	if !slices.ContainsFunc(all, func(v *store.SavedApproval) bool { return v.ID == id }) {
 		return fault.NotFound.Errorf("there is no saved approval %q", plain.Cut(id, maxShown)).
 			Next("toolctl approvals saved list shows your saved approvals")
 	}
 	if err := d.Store.Write(func(tx *store.Tx) error { return tx.DropSaved(id) }); err != nil {
 		return fmt.Errorf("revoke a saved approval: %w", err)
 	}
-	d.unsave(p.Tenant, func(v *client.SavedApproval) bool { return v.ID == id })
+	d.unsave(p.Tenant, func(v *store.SavedApproval) bool { return v.ID == id })
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/steady"
+	"github.com/toold/toold/internal/store"
 )
 
 // What was saved holds until it expires, and rules that are made of it say until when.
@@ -18,7 +20,7 @@ func TestSavedExpire(t *testing.T) {
 		{ID: "3", Tenant: "a", Scope: client.ScopeProfile, Profile: "build", Permission: "bash", Pattern: "id"},
 		{ID: "4", Tenant: "b", Scope: client.ScopeTenant, Permission: "bash", Pattern: "rm *"},
 	} {
-		d.keep([]*client.SavedApproval{v})
+		d.keep([]*store.SavedApproval{{SavedApproval: *v}})
 	}
 	for _, tt := range []struct {
 		session, profile string
@@ -39,5 +41,25 @@ func TestSavedExpire(t *testing.T) {
 	}
 	if n := d.Version(); n != 4 {
 		t.Errorf("version %d", n)
+	}
+}
+
+// What was saved for a time holds for that time, whatever is done to the clock of the host.
+func TestSavedExpireByTheKernel(t *testing.T) {
+	d := New(Setup{})
+	now, boot := time.Now(), steady.Now()
+	for id, left := range map[string]time.Duration{"back": -time.Second, "forward": time.Hour} {
+		wall := now.Add(-time.Hour)
+		if id == "back" {
+			wall = now.Add(24 * time.Hour)
+		}
+		d.keep([]*store.SavedApproval{{
+			SavedApproval: client.SavedApproval{ID: id, Tenant: "a", Scope: client.ScopeTenant, Permission: "bash", Pattern: id, Expires: &wall},
+			Until:         boot.In(left),
+		}})
+	}
+	rules, until := d.RulesOf("a", "ses_1", "", now)
+	if len(rules) != 1 || rules[0].Pattern != "forward" || until.Sub(now) > askAgain {
+		t.Errorf("%+v until %v", rules, until)
 	}
 }

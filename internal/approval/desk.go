@@ -18,6 +18,7 @@ import (
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/steady"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -66,7 +67,7 @@ type Desk struct {
 	version atomic.Uint64
 	mu      sync.Mutex // guards the fields below
 	pending map[string]*Pending
-	saved   map[string][]*client.SavedApproval // by tenant, oldest first
+	saved   map[string][]*store.SavedApproval // by tenant, oldest first
 }
 
 // Pending is a call that waits for somebody to allow it.
@@ -107,7 +108,7 @@ type Reply struct {
 	How     string // one of the replies
 	By      string // "uid 1000", "command", "rules", ""
 	Message string
-	saved   []*client.SavedApproval
+	saved   []*store.SavedApproval
 }
 
 // Allows reports whether the call may run.
@@ -133,7 +134,7 @@ var ErrAnswered = errors.New("the approval was answered before")
 func New(s Setup) *Desk {
 	return &Desk{
 		Setup:   s,
-		pending: make(map[string]*Pending), saved: make(map[string][]*client.SavedApproval),
+		pending: make(map[string]*Pending), saved: make(map[string][]*store.SavedApproval),
 	}
 }
 
@@ -276,7 +277,7 @@ func (d *Desk) Rejudge(tenant string) {
 }
 
 // keep adds saved rules.
-func (d *Desk) keep(saved []*client.SavedApproval) {
+func (d *Desk) keep(saved []*store.SavedApproval) {
 	if len(saved) == 0 {
 		return
 	}
@@ -289,7 +290,7 @@ func (d *Desk) keep(saved []*client.SavedApproval) {
 }
 
 // unsave removes the saved rules that ok selects.
-func (d *Desk) unsave(tenant string, ok func(*client.SavedApproval) bool) {
+func (d *Desk) unsave(tenant string, ok func(*store.SavedApproval) bool) {
 	d.mu.Lock()
 	left := slices.DeleteFunc(d.saved[tenant], ok)
 	gone := len(left) < len(d.saved[tenant])
@@ -303,13 +304,24 @@ func (d *Desk) unsave(tenant string, ok func(*client.SavedApproval) bool) {
 // Version implements judge.Saved.
 func (d *Desk) Version() uint64 { return d.version.Load() }
 
+// askAgain is how long rules of what was saved for a time are gone by: the clock may be set
+// meanwhile, or the machine sleep.
+const askAgain = time.Minute
+
+// ends is when a saved rule ends, by the clock as it is now.
+func ends(v *store.SavedApproval, now time.Time) time.Time {
+	m := steady.Now()
+	m.Wall = now
+	return now.Add(m.Left(*v.Expires, v.Until))
+}
+
 // savedOf lists the saved rules of a tenant that have not expired.
-func (d *Desk) savedOf(tenant string, now time.Time) []*client.SavedApproval {
+func (d *Desk) savedOf(tenant string, now time.Time) []*store.SavedApproval {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var all []*client.SavedApproval
+	var all []*store.SavedApproval
 	for _, v := range d.saved[tenant] {
-		if v.Expires == nil || now.Before(*v.Expires) {
+		if v.Expires == nil || now.Before(ends(v, now)) {
 			all = append(all, v)
 		}
 	}
@@ -337,8 +349,15 @@ func (d *Desk) RulesOf(tenant, session, profile string, now time.Time) (rules []
 			Permission: v.Permission, Pattern: v.Pattern, Action: policy.Allow,
 			Reason: "saved by " + v.By, Source: "approval " + v.ID,
 		})
-		if v.Expires != nil && (until.IsZero() || v.Expires.Before(until)) {
-			until = *v.Expires
+		if v.Expires == nil {
+			continue
+		}
+		end := ends(v, now)
+		if again := now.Add(askAgain); v.Until != nil && again.Before(end) {
+			end = again
+		}
+		if until.IsZero() || end.Before(until) {
+			until = end
 		}
 	}
 	return rules, until
@@ -346,7 +365,7 @@ func (d *Desk) RulesOf(tenant, session, profile string, now time.Time) (rules []
 
 // SessionOver forgets what was saved for a session alone.
 func (d *Desk) SessionOver(tenant, session string) {
-	own := func(v *client.SavedApproval) bool { return v.Scope == client.ScopeSession && v.SessionID == session }
+	own := func(v *store.SavedApproval) bool { return v.Scope == client.ScopeSession && v.SessionID == session }
 	d.unsave(tenant, own)
 	if err := d.Store.Write(func(tx *store.Tx) error { return tx.DropSavedOf(session) }); err != nil {
 		d.Log.Error("remove the approvals that were saved for the session", "session", session, "error", err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/hook"
+	"github.com/toold/toold/internal/steady"
 	"github.com/toold/toold/internal/strictjson"
 )
 
@@ -16,7 +17,7 @@ import (
 // is the cause of that, and the approval is still pending. again judges the call by the
 // rules of the moment; the zero Reply says that they still ask.
 func (d *Desk) Await(ctx context.Context, p *Pending, again func() Reply) (Reply, error) {
-	deadline := time.NewTimer(time.Until(p.Row.Expires))
+	deadline := time.NewTimer(steady.Now().Left(p.Row.Expires, p.Row.Until))
 	defer deadline.Stop()
 	for {
 		var r Reply
@@ -55,7 +56,7 @@ func (d *Desk) Ask(ctx context.Context, p *Pending) {
 	}
 	defer func() { <-d.Programs }()
 	// It may take until the deadline, which ends the approval and this with it.
-	out, err := hook.Run(ctx, d.Config().Command, question, time.Until(p.Row.Expires)+time.Second)
+	out, err := hook.Run(ctx, d.Config().Command, question, steady.Now().Left(p.Row.Expires, p.Row.Until)+time.Second)
 	if ctx.Err() != nil {
 		return
 	}

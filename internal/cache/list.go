@@ -99,10 +99,10 @@ func (s *Store) Bytes() (bases, sessions int64) {
 	return bases, sessions
 }
 
-// Sweep removes bases that no session began with for longer than keep, then the least
+// Sweep removes bases that no session began with for longer than keep before now, then the least
 // recently used ones until all take no more than most bytes, and what no file names.
 // Neither bound holds where it is 0.
-func (s *Store) Sweep(keep time.Duration, most int64) ([]client.Cache, error) {
+func (s *Store) Sweep(now time.Time, keep time.Duration, most int64) ([]client.Cache, error) {
 	list, err := s.List("")
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (s *Store) Sweep(keep time.Duration, most int64) ([]client.Cache, error) {
 	}
 	var gone []client.Cache
 	for _, c := range list {
-		old := keep > 0 && time.Since(c.Used) > keep
+		old := keep > 0 && now.Sub(c.Used) > keep
 		if !old && (most == 0 || sum <= most) {
 			continue
 		}

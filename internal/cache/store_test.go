@@ -334,11 +334,11 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	gone, err := s.Sweep(150*time.Minute, 1<<40)
+	gone, err := s.Sweep(time.Now(), 150*time.Minute, 1<<40)
 	if err != nil || len(gone) != 1 || gone[0].Name != "a" {
 		t.Errorf("too old: %v, %v", gone, err)
 	}
-	gone, err = s.Sweep(0, 3<<19)
+	gone, err = s.Sweep(time.Now(), 0, 3<<19)
 	if err != nil || len(gone) != 1 || gone[0].Name != "b" {
 		t.Errorf("too much: %v, %v", gone, err)
 	}

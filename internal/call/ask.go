@@ -17,6 +17,7 @@ import (
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/steady"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -331,6 +332,7 @@ func (a asking) approvalRow(j *judge.Judgement) store.Approval {
 		UID: a.c.by.UID, GID: a.c.by.GID, PID: a.c.by.PID, Token: a.c.by.Session,
 		State: stateOf(a.c, j), TimeoutMillis: a.c.req.TimeoutMillis, Split: a.c.stream.Split, Hidden: a.c.hidden,
 	}
+	row.Until = steady.Now().In(row.Expires.Sub(row.Created))
 	for k := range a.c.req.Env {
 		row.Env = append(row.Env, k)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/steady"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
@@ -145,7 +146,7 @@ func (h *house) expireOnDisk(id string) {
 		h.t.Fatal(err)
 	}
 	again := *row
-	again.ID, again.Expires = h.store.NewID("apr_"), time.Now().Add(-time.Second)
+	again.ID, again.Expires, again.Until = h.store.NewID("apr_"), time.Now().Add(-time.Second), steady.Now().In(-time.Second)
 	row.Reply, row.Answered = approval.Gone, new(time.Now())
 	if err := h.store.Write(func(tx *store.Tx) error { return errors.Join(tx.AnswerApproval(row), tx.InsertApproval(&again)) }); err != nil {
 		h.t.Fatal(err)

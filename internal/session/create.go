@@ -22,6 +22,7 @@ import (
 	"github.com/toold/toold/internal/session/lease"
 	"github.com/toold/toold/internal/session/queue"
 	"github.com/toold/toold/internal/session/trees"
+	"github.com/toold/toold/internal/steady"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -224,8 +225,10 @@ func (l *life) newRow(pl *plan) store.Session {
 		ID: id, Key: r.Key, Name: r.Name, State: client.SessionCreating, Tenant: p.Tenant, Profile: r.Profile,
 		Driver: pl.driver.Name(), Runtime: cmp.Or(r.Runtime, l.cfg.Runtime), Worktree: r.Worktree, Mounts: r.Mounts, Caches: r.Caches, Network: r.Network,
 		Limits: r.Limits, Budget: budgetOf(r.Budget), Labels: maps.Clone(r.Labels), TTL: r.TTL, IdleTimeout: r.IdleTimeout, LeasePID: r.LeasePID,
-		Created: now, Expires: expiry(now, r.TTL),
+		Created: now,
 	}
+	var until *steady.Deadline
+	v.Expires, until = expiry(now, r.TTL)
 	v.Image = r.Image
 	if pl.image != nil {
 		v.Image = imageRef(pl.image)
@@ -233,16 +236,17 @@ func (l *life) newRow(pl *plan) store.Session {
 	r.Env = namesOnly(r.Env)
 	return store.Session{
 		Session: v, Request: r, OwnerUID: p.UID, Incarnation: hex.EncodeToString(random[:16]), Nonce: random[16:],
-		HomeDisk: pl.homeDisk, CachePlaces: pl.caches.places, LeaseStart: pl.start, TokenHash: pl.hash, KeyHash: pl.keyHash, Shell: l.settings.Load().Shell,
+		Until: until, Born: steady.Now().In(0), HomeDisk: pl.homeDisk, CachePlaces: pl.caches.places, LeaseStart: pl.start, TokenHash: pl.hash, KeyHash: pl.keyHash, Shell: l.settings.Load().Shell,
 	}
 }
 
-func expiry(from time.Time, ttl client.Duration) *time.Time {
+// expiry is when a session ends that lives so long from now on; nil is never.
+func expiry(now time.Time, ttl client.Duration) (*time.Time, *steady.Deadline) {
 	if ttl <= 0 {
-		return nil
+		return nil, nil
 	}
-	t := from.Add(time.Duration(ttl))
-	return &t
+	t := now.Add(time.Duration(ttl))
+	return &t, steady.Now().In(time.Duration(ttl))
 }
 
 // namesOnly drops the values of an environment: they may be secrets.

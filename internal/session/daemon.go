@@ -23,6 +23,7 @@ import (
 	"github.com/toold/toold/internal/session/room"
 	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/skill"
+	"github.com/toold/toold/internal/steady"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/worktree"
@@ -45,6 +46,7 @@ type daemon struct {
 	court     *judge.Court
 	trees     *trees.Service
 	disk      *hostDisk
+	clock     *steady.Slow // of what goes when it is old
 
 	// What the tests replace.
 	connect func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agent.Peer, *agent.Welcome, error)
@@ -88,6 +90,11 @@ func newDaemon(cfg Config) *daemon {
 		}
 		return conn, w, nil
 	}
+	mark, err := cfg.Store.Clock(context.Background())
+	if err != nil {
+		dm.log.Error("go on with the clock of sweeps", "error", err) // from now on, then
+	}
+	dm.clock = steady.NewSlow(mark, steady.Now)
 	dm.ctx, dm.leave = context.WithCancelCause(context.Background())
 	dm.settings.Store(&cfg.Settings)
 	warnOfSkills(dm.log, cfg.Settings.Skills)
@@ -95,6 +102,15 @@ func newDaemon(cfg Config) *daemon {
 		dm.observe(func(o Observer) { o.Hooked(on, outcome, took) })
 	})
 	return dm
+}
+
+// keepClock stores the clock of sweeps, for the next daemon.
+func (dm *daemon) keepClock() {
+	dm.clock.Now() // which notices that somebody has set the wall clock
+	mark := dm.clock.Mark()
+	if err := dm.store.Write(func(tx *store.Tx) error { return tx.SetClock(mark) }); err != nil {
+		dm.log.Error("store the clock of sweeps", "error", err)
+	}
 }
 
 // skills are those of the host that models can load now, and whether worktrees add theirs.

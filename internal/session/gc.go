@@ -7,11 +7,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/steady"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -20,6 +22,7 @@ type Collector struct {
 	*life
 	records *records
 	strays  strays
+	turn    sync.Mutex // held by who removes: what one has listed another may have removed
 }
 
 // GC implements server.Collector: it names, and unless r.DryRun removes, what belongs to this
@@ -31,6 +34,8 @@ func (c *Collector) GC(ctx context.Context, p auth.Principal, r client.GCRequest
 	if err := c.Accepting(); err != nil {
 		return nil, err
 	}
+	c.turn.Lock()
+	defer c.turn.Unlock()
 	all, err := c.collect(ctx, r)
 	if r.Records {
 		records, rerr := c.records.collectRecords(ctx, !r.DryRun)
@@ -66,7 +71,7 @@ func (c *Collector) collectFrom(ctx context.Context, p part, r client.GCRequest)
 		switch {
 		case serr != nil:
 			x.Error = plain.Cause(serr)
-		case stray && !r.Unknown && time.Now().Before(until):
+		case stray && !r.Unknown && !c.isOver(until):
 			x.Error, x.KeptUntil = strayAdvice, &until
 		case !r.DryRun:
 			if err := x.remove(); err != nil {
@@ -98,22 +103,29 @@ func (c *Collector) sweeper() {
 }
 
 func (c *Collector) sweep(ctx context.Context) {
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	c.keepClock()
+	now, held := c.clock.Now()
+	if held {
+		c.log.Warn("nothing is removed for its age now: the clock of this host was set", "for", steady.Hold)
+		return
+	}
 	set := c.settings.Load()
 	if keep := set.Truncate.Keep; keep > 0 {
-		if err := c.records.outputs.sweepOutputs(ctx, keep); err != nil && ctx.Err() == nil {
+		if err := c.records.outputs.sweepOutputs(ctx, now.Add(-keep)); err != nil && ctx.Err() == nil {
 			c.log.Error("sweep outputs", "error", err)
 		}
 	}
 	if err := c.sweepTrees(ctx); err != nil && ctx.Err() == nil {
 		c.log.Error("sweep the changes of worktrees", "error", err)
 	}
-	if gone, err := c.cfg.Caches.Sweep(set.Retention, set.CacheBytes); err != nil {
+	if gone, err := c.cfg.Caches.Sweep(now, set.Retention, set.CacheBytes); err != nil {
 		c.log.Error("sweep caches", "error", err)
 	} else if len(gone) > 0 {
 		c.log.Info("removed caches that were used least recently", "caches", len(gone), "first", gone[0].Name)
 	}
 	if set.Retention > 0 {
-		now := time.Now()
 		before := now.Add(-set.Retention)
 		if _, err := c.store.Sweep(ctx, before, c.records.recordsGone); err != nil && ctx.Err() == nil {
 			c.log.Error("sweep the store", "error", err)

@@ -79,9 +79,15 @@ func (c *Collector) treeIsLate(ctx context.Context, t *layers.Tree) (bool, error
 	row, err := c.store.Session(ctx, t.Session)
 	if errors.Is(err, store.ErrNotFound) {
 		until, stray, err := c.strays.look(ctx, c.roster, t.Session)
-		return !stray || !time.Now().Before(until), err
+		return !stray || c.isOver(until), err
 	}
-	return err == nil && row.Ended != nil && !time.Now().Before(c.treeEnds(row)), err
+	return err == nil && row.Ended != nil && c.isOver(c.treeEnds(row)), err
+}
+
+// isOver reports whether what was to be kept until then may go.
+func (c *Collector) isOver(until time.Time) bool {
+	now, held := c.clock.Now()
+	return !held && !now.Before(until)
 }
 
 // leftovers are trees whose session is not on record, and layers of no tree. A tree has

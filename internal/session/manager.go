@@ -86,6 +86,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	if err := m.approvals.EndLost(ctx); err != nil {
 		return fmt.Errorf("end approvals that nothing waits for: %w", err)
 	}
+	m.keepClock()
 	m.work.Go(m.Collector.sweeper)
 	m.work.Go(diskWatch{m.roster}.watch)
 	m.work.Go(diskWatch{m.roster}.watchSources)
@@ -179,6 +180,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		s.detach()
 	}
 	m.work.Close()
+	m.keepClock()
 	// The ranges of what goes on stay marked, for the next daemon to claim.
 	if err := m.leases.Close(); !errors.Is(err, os.ErrClosed) {
 		return err

@@ -92,10 +92,10 @@ func sizeOf(dir string) int64 {
 // sweepPage is how many outputs are removed at a time.
 const sweepPage = 200
 
-// sweepOutputs removes the output files of calls that ended long ago.
-func (o outputs) sweepOutputs(ctx context.Context, keep time.Duration) error {
+// sweepOutputs removes the output files of calls that ended before a time.
+func (o outputs) sweepOutputs(ctx context.Context, before time.Time) error {
 	for {
-		old, err := o.roster.store.OldOutputs(ctx, time.Now().Add(-keep), sweepPage)
+		old, err := o.roster.store.OldOutputs(ctx, before, sweepPage)
 		if err != nil {
 			return err
 		}

@@ -129,7 +129,8 @@ func (m *Manager) Patch(ctx context.Context, p auth.Principal, id string, r clie
 			row.Profile = *r.Profile
 		}
 		if r.TTL != nil {
-			row.TTL, row.Expires = *r.TTL, expiry(time.Now().UTC().Truncate(time.Millisecond), *r.TTL)
+			row.TTL = *r.TTL
+			row.Expires, row.Until = expiry(time.Now().UTC().Truncate(time.Millisecond), *r.TTL)
 		}
 		return checkLabels(row.Labels)
 	})

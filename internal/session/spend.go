@@ -9,6 +9,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/steady"
 )
 
 // budgetPause is how often a session with a budget is looked at.
@@ -73,7 +74,7 @@ func (s *Session) left(ctx context.Context) *client.BudgetLeft {
 		l.Output = new(max(b.Output-client.Size(printed), 0))
 	}
 	if b.Wall > 0 {
-		l.Wall = new(max(b.Wall-client.Duration(time.Since(s.Row().Created)), 0))
+		l.Wall = new(max(b.Wall-s.age(), 0))
 	}
 	if b.CPU > 0 {
 		used := client.Duration(0)
@@ -83,6 +84,12 @@ func (s *Session) left(ctx context.Context) *client.BudgetLeft {
 		l.CPU = new(max(b.CPU-used, 0))
 	}
 	return l
+}
+
+// age is how long ago the session was made.
+func (s *Session) age() client.Duration {
+	row := s.Row()
+	return client.Duration(-steady.Now().Left(row.Created, row.Born))
 }
 
 // spent says which part of the budget is used up, "" for none. Calls that were let in may

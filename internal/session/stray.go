@@ -45,7 +45,8 @@ func (x *strays) look(ctx context.Context, r *roster, session string) (until tim
 	if when, ok := x.when[session]; ok {
 		return when.Add(keep), true, nil
 	}
-	noted := store.Stray{Session: session, When: time.Now()}
+	now, _ := r.clock.Now()
+	noted := store.Stray{Session: session, When: now}
 	known, err := r.store.Strays(ctx)
 	if err != nil {
 		return until, true, err

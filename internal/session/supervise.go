@@ -9,6 +9,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/steady"
 )
 
 // supervisor watches over a session, in a goroutine of its own.
@@ -131,7 +132,7 @@ func (s *supervisor) untilTimeout() time.Duration {
 	row := s.Row()
 	d := 24 * time.Hour
 	if row.Expires != nil {
-		d = min(d, time.Until(*row.Expires))
+		d = min(d, steady.Now().Left(*row.Expires, row.Until))
 	}
 	if idle := time.Duration(row.IdleTimeout); idle > 0 {
 		d = min(d, idle-s.calls.Idle())
@@ -145,7 +146,7 @@ func (s *supervisor) untilTimeout() time.Duration {
 // timedOut says why the session has lived long enough, "" when it has not.
 func (s *supervisor) timedOut() string {
 	row := s.Row()
-	if row.Expires != nil && !time.Now().Before(*row.Expires) {
+	if row.Expires != nil && steady.Now().Left(*row.Expires, row.Until) <= 0 {
 		return fmt.Sprintf("its ttl of %s ended", row.TTL)
 	}
 	if idle := time.Duration(row.IdleTimeout); idle > 0 && s.calls.Idle() >= idle {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/steady"
 )
 
 // Approval is the row of an approval: what approvers see of it, what its call
@@ -34,6 +35,15 @@ type Approval struct {
 	By       string     `json:"by,omitempty"`
 	Message  string     `json:"message,omitempty"`
 	Answered *time.Time `json:"answered,omitempty"`
+	// Until stands beside Expires; nil in rows of earlier versions.
+	Until *steady.Deadline `json:"until,omitempty"`
+}
+
+// SavedApproval is the row of a rule that an approver has saved.
+type SavedApproval struct {
+	client.SavedApproval
+	// Until stands beside Expires; nil without that, and in rows of earlier versions.
+	Until *steady.Deadline `json:"until,omitempty"`
 }
 
 const (
@@ -82,7 +92,7 @@ func (tx *Tx) AnswerApproval(a *Approval) error {
 }
 
 // InsertSaved keeps a rule that an approver has saved.
-func (tx *Tx) InsertSaved(a *client.SavedApproval) error {
+func (tx *Tx) InsertSaved(a *SavedApproval) error {
 	b, err := json.Marshal(a)
 	if err != nil {
 		return fmt.Errorf("saved approval %s: %w", a.ID, err)
@@ -145,8 +155,8 @@ func (s *Store) PendingApprovals(ctx context.Context) ([]*Approval, error) {
 }
 
 // Saved lists the saved rules of all tenants, oldest first.
-func (s *Store) Saved(ctx context.Context) ([]*client.SavedApproval, error) {
-	return list(ctx, &s.rd, "SELECT body FROM saved_approvals ORDER BY id", scanJSON[client.SavedApproval])
+func (s *Store) Saved(ctx context.Context) ([]*SavedApproval, error) {
+	return list(ctx, &s.rd, "SELECT body FROM saved_approvals ORDER BY id", scanJSON[SavedApproval])
 }
 
 func scanJSON[T any](scan scanner) (*T, error) {

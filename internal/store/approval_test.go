@@ -109,10 +109,10 @@ func TestApprovals(t *testing.T) {
 func TestSavedApprovals(t *testing.T) {
 	s := newTest(t)
 	past := testTime().Add(-time.Minute)
-	all := []*client.SavedApproval{
-		{ID: "apr_1.1", Tenant: "t", Scope: client.ScopeTenant, Permission: "bash", Pattern: "a *", Created: testTime()},
-		{ID: "apr_1.2", Tenant: "t", Scope: client.ScopeSession, SessionID: "ses_1", Created: testTime()},
-		{ID: "apr_2.1", Tenant: "u", Scope: client.ScopeProfile, Profile: "p", Created: testTime(), Expires: &past},
+	all := []*SavedApproval{
+		{SavedApproval: client.SavedApproval{ID: "apr_1.1", Tenant: "t", Scope: client.ScopeTenant, Permission: "bash", Pattern: "a *", Created: testTime()}},
+		{SavedApproval: client.SavedApproval{ID: "apr_1.2", Tenant: "t", Scope: client.ScopeSession, SessionID: "ses_1", Created: testTime()}},
+		{SavedApproval: client.SavedApproval{ID: "apr_2.1", Tenant: "u", Scope: client.ScopeProfile, Profile: "p", Created: testTime(), Expires: &past}},
 	}
 	for _, v := range all {
 		if err := s.Write(func(tx *Tx) error { return tx.InsertSaved(v) }); err != nil {

@@ -110,6 +110,7 @@ const (
 	metaJournal   = "journal"
 	metaApplied   = "journal_applied"
 	metaClean     = "closed" // 1 while no daemon has the database open and the last one closed it
+	metaClock     = "clock/" // with a field of steady.Mark behind it
 	metaStray     = "stray/" // with the id of a session behind it: see Stray
 )
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/steady"
 )
 
 // Session is a session's row.
@@ -34,6 +35,10 @@ type Session struct {
 	WorktreeRules string `json:"worktree_rules,omitempty"`
 	// Record is the driver's, empty until the sandbox was made.
 	Record json.RawMessage `json:"record,omitempty"`
+	// Until stands beside Expires; nil without that, and in rows of earlier versions.
+	Until *steady.Deadline `json:"until,omitempty"`
+	// Born stands beside Created; nil in rows of earlier versions.
+	Born *steady.Deadline `json:"born,omitempty"`
 	// Keep says that the outputs stay until retention although it has ended.
 	Keep bool `json:"keep,omitempty"`
 	// KeyHash is a hash of all that was asked for with Key.
