@@ -16,6 +16,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit"
 	"github.com/toold/toold/internal/cache"
+	"github.com/toold/toold/internal/call/budget"
 	"github.com/toold/toold/internal/config"
 	"github.com/toold/toold/internal/doctor"
 	"github.com/toold/toold/internal/hardening"
@@ -186,7 +187,9 @@ func (d *daemon) newManager() error {
 	if err := d.newMetrics(tools, drivers, st); err != nil {
 		return err
 	}
+	results, requests := budget.Sizes(memoryLimit())
 	mc := session.Config{
+		Memory:     budget.New(results),
 		Store:      st,
 		Tools:      tools,
 		Drivers:    drivers.all,
@@ -214,6 +217,7 @@ func (d *daemon) newManager() error {
 	}
 	d.server, err = server.New(server.Config{
 		API: d.api(drivers, st, tools, trees), Identity: identity(d.cfg), Log: d.log, Version: versionInfo(drivers.ripgrep), Metrics: d.metrics.Handler(), Reload: d.reload, Settings: d.settings, MCPWait: d.mcpWait,
+		Requests: budget.New(requests),
 	})
 	return err
 }

@@ -53,6 +53,7 @@ type Call struct {
 	abortBy run.Reason // "" = nobody asked
 
 	held   held
+	input  func() // Options.Input; nil: nobody counts it
 	watch  watch
 	pause  pause
 	opened opened // of the network

@@ -230,4 +230,7 @@ func (st *steps) left(c *Call) {
 	}
 	c.cancel(nil)
 	c.held.release()
+	if c.input != nil {
+		c.input()
+	}
 }

@@ -72,6 +72,9 @@ type Options struct {
 	// written: until then the memory of a large result counts as used. It may be
 	// called more than once, with one function for each result.
 	Hold func(release func())
+	// Input, when set, is called once, when the call does not hold its input any more: until
+	// then the memory of a large one counts as used.
+	Input func()
 	// AbortOnDisconnect aborts the call when ctx ends before it does.
 	AbortOnDisconnect bool
 	// Split keeps stdout and stderr apart (?streams=split).
@@ -88,6 +91,12 @@ type Options struct {
 
 // Call implements server.Calls.
 func (s *Service) Call(ctx context.Context, p auth.Principal, sessionID string, r client.CallCreate, o Options) (*client.Call, error) {
+	begun := false
+	defer func() {
+		if !begun && o.Input != nil {
+			o.Input()
+		}
+	}()
 	if err := s.sessions.Accepting(); err != nil {
 		return nil, err
 	}
@@ -115,10 +124,12 @@ func (s *Service) Call(ctx context.Context, p auth.Principal, sessionID string, 
 		l = c.stream.Follow(o.OnEvent, c.snapshot)
 		defer c.stream.Unfollow(l)
 	}
+	c.input = o.Input
 	if !g.place.Takes() || !g.work.Go(func() { growStack(); g.do(c) }) {
 		c.cancel(nil)
 		return nil, g.notReady()
 	}
+	begun = true
 	v, err := c.await(ctx, r.WaitMillis, o.AbortOnDisconnect, l)
 	switch {
 	case c.twin != nil && o.OnEvent != nil:

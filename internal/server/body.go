@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"reflect"
 	"strings"
+	"sync"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/plain"
@@ -39,6 +41,9 @@ func (s *Server) decode(x *exchange, r *request, v any) error {
 	defer release()
 	if err != nil {
 		return err
+	}
+	if _, ok := v.(*client.CallCreate); !ok {
+		defer x.large.free()
 	}
 	if err := decodeStrict(text, s.shapes[reflect.TypeOf(v).Elem()], v); err != nil {
 		return invalid("the body is refused: "+err.Error(), "GET /v1/openapi.json has its schema")
@@ -75,6 +80,9 @@ func (s *Server) readBody(x *exchange, r *request) (text []byte, release func(),
 	text = make([]byte, 0, size)
 	for {
 		if len(text) == cap(text) {
+			if err := s.weigh(x, r); err != nil {
+				return nil, release, err
+			}
 			more := max(cap(text), firstRead)
 			if !s.bodies.take(key, more) {
 				return nil, release, &client.Error{
@@ -93,6 +101,69 @@ func (s *Server) readBody(x *exchange, r *request) (text []byte, release func(),
 			return nil, release, s.bodyFailed(err)
 		}
 	}
+}
+
+// large is the memory that a large request counts, until somebody frees it, once.
+type large struct {
+	mu      sync.Mutex
+	release func()
+}
+
+func (l *large) free() {
+	if release := l.take(); release != nil {
+		release()
+	}
+}
+
+// take takes over what is counted; nil for nothing.
+func (l *large) take() (release func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	release, l.release = l.release, nil
+	return release
+}
+
+// largeKey is the context key of the *large of a request that another was made of.
+type largeKey struct{}
+
+// weigh counts the memory of a request that turns out to be large, once: until its call has
+// ended, or it is answered. It waits for room for a while.
+func (s *Server) weigh(x *exchange, r *request) error {
+	if s.cfg.Requests == nil || x.large.release != nil {
+		return nil
+	}
+	if outer, ok := r.Context().Value(largeKey{}).(*large); ok {
+		if x.large.release = outer.take(); x.large.release != nil {
+			return nil
+		}
+	}
+	size := r.ContentLength
+	if size < 0 {
+		size = s.cfg.MaxBody
+	}
+	weight, key := int(min(s.cfg.Requests.WeighRequest(size), s.cfg.Requests.Share())), int64(r.who.UID)
+	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.RequestWait)
+	defer cancel()
+	if !s.requests.await(ctx, key, weight) {
+		return &client.Error{
+			Code:    client.CodeQuotaExceeded,
+			Message: "the large requests of this user whose calls have not ended take all the memory that one user may have",
+			Hint:    "wait for these calls to end, or abort some, and try again; or send smaller inputs",
+		}
+	}
+	release, err := s.cfg.Requests.Request(ctx, size)
+	if err != nil {
+		s.requests.give(key, weight)
+		return &client.Error{
+			Code:    client.CodeOverloaded,
+			Message: "the memory for large requests is in use", Hint: "try again in a moment, or send smaller inputs",
+		}
+	}
+	x.large.release = func() {
+		release()
+		s.requests.give(key, weight)
+	}
+	return nil
 }
 
 // bodyFailed says why a body could not be read.

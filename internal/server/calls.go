@@ -42,6 +42,7 @@ func (s callRoutes) createCall(x *exchange, r *request, req client.CallCreate) e
 		AbortOnDisconnect: r.query.Get("on_disconnect") == "abort",
 		Split:             r.query.Get("streams") == "split",
 	}
+	o.Input = x.large.take()
 	// The answer is written when this returns.
 	var held []func()
 	defer func() {
@@ -228,7 +229,7 @@ func (s callRoutes) mcp(x *exchange, r *request) error {
 	peer := r.Context().Value(peerKey{})
 	c := client.New(client.Options{
 		Transport: &within.Transport{Handler: s.Server, Context: func(ctx context.Context) context.Context {
-			return context.WithValue(ctx, peerKey{}, peer)
+			return context.WithValue(context.WithValue(ctx, peerKey{}, peer), largeKey{}, &x.large)
 		}},
 		Reconnect: -1, // there is nothing to connect to
 		Tenant:    r.Header.Get("Toold-Tenant"), Token: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),

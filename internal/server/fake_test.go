@@ -62,7 +62,8 @@ type fakeAPI struct {
 	filter   any // of the last list
 	created  int
 	aborted  int
-	waiting  int // calls of tool "wait"
+	waiting  int      // calls of tool "wait"
+	inputs   []func() // of calls of tool "hold", which go on when they are answered
 }
 
 func newFake() *fakeAPI {
@@ -153,6 +154,15 @@ func (f *fakeAPI) End(ctx context.Context, p auth.Principal, id string, o client
 }
 
 func (f *fakeAPI) Call(ctx context.Context, p auth.Principal, id string, r client.CallCreate, o call.Options) (*client.Call, error) {
+	if o.Input != nil {
+		if r.Tool == "hold" {
+			f.mu.Lock()
+			f.inputs = append(f.inputs, o.Input)
+			f.mu.Unlock()
+		} else {
+			defer o.Input()
+		}
+	}
 	if _, err := f.Get(ctx, p, id); err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call/budget"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -530,6 +531,66 @@ func TestBodyMemory(t *testing.T) {
 	_ = held.Close()
 	if !testrig.Soon(d.bodies.unused) {
 		t.Error("bodies are still counted")
+	}
+}
+
+// TestLargeRequests: large requests of a user count until their calls have ended, one after the
+// other where there is no room for more, and small ones pass meanwhile.
+func TestLargeRequests(t *testing.T) {
+	t.Parallel()
+	room := budget.New(8 << 20) // of which a request of 1 MiB and more is all that one user may have
+	d := start(t, func(c *Config) { c.Requests, c.RequestWait = room, 50*time.Millisecond })
+	_, made := d.do(t, "POST", "/v1/sessions", "{}")
+	var s client.Session
+	if err := json.Unmarshal([]byte(made), &s); err != nil {
+		t.Fatal(err)
+	}
+	call := func(tool string, n int) (int, string) {
+		t.Helper()
+		resp, body := d.do(t, "POST", "/v1/sessions/"+s.ID+"/calls", `{"tool":"`+tool+`","input":{"x":"`+strings.Repeat("x", n)+`"}}`)
+		return resp.StatusCode, body
+	}
+	for range 3 { // each is over before the next one
+		if status, body := call("read", 1<<20); status != 200 {
+			t.Fatalf("one large call: %d %.200s", status, body)
+		}
+	}
+	if status, body := call("hold", 1<<20); status != 200 {
+		t.Fatalf("a large call that goes on: %d %.200s", status, body)
+	}
+	if status, _ := call("read", 100); status != 200 {
+		t.Errorf("a small call: %d", status)
+	}
+	c := d.dial(t) // as much as is read before the answer: who sends more may not see it
+	fmt.Fprintf(c, "POST /v1/sessions/%s/calls HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2000000\r\n\r\n%s", s.ID, strings.Repeat(" ", firstRead))
+	answer, _ := io.ReadAll(c)
+	_, body, _ := strings.Cut(string(answer), "\r\n\r\n")
+	if status(string(answer)) != "429 Too Many Requests" || problem(t, body).Code != client.CodeQuotaExceeded || problem(t, body).Hint == "" {
+		t.Errorf("another large call: %q", answer)
+	}
+	d.cfg.RequestWait = time.Minute // nobody reads it now
+	done := make(chan int)
+	go func() {
+		resp, _ := send(t, d.socket, "POST", "/v1/sessions/"+s.ID+"/calls", `{"tool":"read","input":{"x":"`+strings.Repeat("x", 1<<20)+`"}}`)
+		done <- resp.StatusCode
+	}()
+	testrig.Eventually(t, "a large call waits", func() bool {
+		d.requests.mu.Lock()
+		defer d.requests.mu.Unlock()
+		return d.requests.given != nil
+	})
+	d.api.mu.Lock()
+	for _, release := range d.api.inputs {
+		release()
+	}
+	d.api.mu.Unlock()
+	if got := <-done; got != 200 {
+		t.Errorf("the one that waited: %d", got)
+	}
+	if release, err := room.Request(t.Context(), 8<<20); err != nil || !testrig.Soon(d.requests.unused) {
+		t.Errorf("something is still counted: %v", err)
+	} else {
+		release()
 	}
 }
 

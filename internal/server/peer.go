@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -141,8 +142,9 @@ func refuse(c *net.UnixConn) {
 type quota struct {
 	max int
 
-	mu   sync.Mutex // guards used
-	used map[int64]int
+	mu    sync.Mutex // guards the fields below
+	used  map[int64]int
+	given chan struct{} // closed when something is given back; nil while nobody waits
 }
 
 func newQuota(limit int) *quota { return &quota{max: limit, used: make(map[int64]int)} }
@@ -158,11 +160,37 @@ func (q *quota) take(key int64, n int) bool {
 	return true
 }
 
+// await is take that waits until it may, or ctx ends.
+func (q *quota) await(ctx context.Context, key int64, n int) bool {
+	for {
+		q.mu.Lock()
+		if q.used[key]+n <= q.max {
+			q.used[key] += n
+			q.mu.Unlock()
+			return true
+		}
+		if q.given == nil {
+			q.given = make(chan struct{})
+		}
+		given := q.given
+		q.mu.Unlock()
+		select {
+		case <-given:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 // give takes n back. Keys that use nothing are forgotten.
 func (q *quota) give(key int64, n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.used[key] -= n; q.used[key] <= 0 {
 		delete(q.used, key)
+	}
+	if q.given != nil {
+		close(q.given)
+		q.given = nil
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call/budget"
 	"github.com/toold/toold/internal/mcp"
 	"github.com/toold/toold/internal/strictjson"
 )
@@ -51,6 +52,11 @@ type Config struct {
 	// MaxBodies bounds the bytes of the JSON bodies of one uid that are held in
 	// memory at once; default 128 MiB.
 	MaxBodies int
+	// Requests bounds the memory of the large requests of all users, from their first bytes
+	// until their calls have ended; nil bounds them by MaxBodies alone.
+	Requests *budget.Memory
+	// RequestWait is how long a large request waits for that; default 10 s.
+	RequestWait time.Duration
 	// MaxFile bounds an uploaded file in bytes; default 1 GiB.
 	MaxFile int64
 	// MaxImage bounds an imported archive in bytes; default 16 GiB.
@@ -118,6 +124,7 @@ type Server struct {
 	conns    *quota
 	streams  *quota
 	bodies   *quota
+	requests *quota // of Requests
 	protocol *mcp.Handler
 }
 
@@ -136,6 +143,7 @@ func New(cfg Config) (*Server, error) {
 	cfg.MaxFile = cmp.Or(cfg.MaxFile, 1<<30)
 	cfg.MaxImage = cmp.Or(cfg.MaxImage, 16<<30)
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 10*time.Second)
+	cfg.RequestWait = cmp.Or(cfg.RequestWait, 10*time.Second)
 	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, 30*time.Second)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 2*time.Minute)
@@ -144,6 +152,9 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, mux: http.NewServeMux(), shapes: bodyShapes(),
 		conns: newQuota(cfg.MaxConns), streams: newQuota(cfg.MaxStreams),
 		bodies: newQuota(cfg.MaxBodies),
+	}
+	if cfg.Requests != nil {
+		s.requests = newQuota(int(cfg.Requests.Share()))
 	}
 	s.protocol = mcp.NewHandler(errStopping, cfg.Log)
 	s.identity.Store(cfg.Identity)
@@ -251,6 +262,7 @@ func (s *Server) admit(x *exchange, r *http.Request) (err error) {
 // The panic's value is logged only when it is the Go runtime's own: others may
 // carry what a client sent.
 func (s *Server) finish(x *exchange, r *http.Request) {
+	x.large.free()
 	v := recover()
 	if v == http.ErrAbortHandler { //nolint:errorlint // a panic's value, compared as net/http does
 		panic(v)
@@ -281,6 +293,7 @@ type exchange struct {
 	who    auth.Principal
 	start  time.Time
 	status int // 0 until the header is sent
+	large  large
 }
 
 // WriteHeader notes the status that is sent.

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -225,7 +226,7 @@ func (r *roster) newCalls(q call.Quota) *call.Service {
 	c := call.Config{
 		Store: r.store, Tools: r.tools, Hub: r.hub, Approvals: r.approvals, Hooks: r.hooks, Quota: q,
 		Settings:  func() *call.Settings { return &r.settings.Load().Settings },
-		OutputDir: r.cfg.OutputDir, Memory: budget.New(budget.Total),
+		OutputDir: r.cfg.OutputDir, Memory: cmp.Or(r.cfg.Memory, budget.New(budget.Total)),
 		Work: &r.work, Context: r.ctx, Internal: r.internal,
 	}
 	for _, o := range r.cfg.Observers {

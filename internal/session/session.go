@@ -23,6 +23,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call/budget"
 	"github.com/toold/toold/internal/egress"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/judge"
@@ -51,6 +52,8 @@ type Config struct {
 	Log     *slog.Logger
 	// Owner labels every resource of this daemon, and of no other anywhere.
 	Owner string
+	// Memory bounds that of large results; nil for the usual budget.
+	Memory *budget.Memory
 	// OutputDir is the host directory below which each session has its outputs.
 	OutputDir string
 	// JournalDir is the host directory below which agents note changes of several files, so
