@@ -22,7 +22,7 @@ func (s *Service) Output(ctx context.Context, p auth.Principal, callID string, o
 	if o.Stream != "" && o.Stream != "stdout" && o.Stream != "stderr" {
 		return nil, 0, fault.Invalid.Errorf("stream %q: use stdout or stderr, or leave it out", shown(o.Stream))
 	}
-	row, c, err := s.lookup(ctx, p, callID)
+	row, c, err := s.lookupKnown(ctx, p, callID)
 	if err != nil {
 		return nil, 0, err
 	}

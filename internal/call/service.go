@@ -169,6 +169,16 @@ func (s *Service) GetCall(ctx context.Context, p auth.Principal, id string) (*cl
 	return &row.Call, nil
 }
 
+// lookupKnown is lookup for those who act on whether the call runs. While the daemon starts, one
+// that has not ended on record may run in a session that is not taken over yet.
+func (s *Service) lookupKnown(ctx context.Context, p auth.Principal, id string) (*store.Call, *Call, error) {
+	row, c, err := s.lookup(ctx, p, id)
+	if err == nil && c == nil && !row.Finished() {
+		err = s.sessions.Accepting()
+	}
+	return row, c, err
+}
+
 // lookup finds a call, live or stored.
 func (s *Service) lookup(ctx context.Context, p auth.Principal, id string) (*store.Call, *Call, error) {
 	if c, ok := s.live.find(id); ok {
@@ -245,7 +255,7 @@ func (s *Service) ListCalls(ctx context.Context, p auth.Principal, sessionID str
 // AbortCall implements server.Calls. The call is given back when it has ended, or as it
 // is when ctx ends first.
 func (s *Service) AbortCall(ctx context.Context, p auth.Principal, id string) (*client.Call, error) {
-	row, c, err := s.lookup(ctx, p, id)
+	row, c, err := s.lookupKnown(ctx, p, id)
 	if err != nil {
 		return nil, err
 	}

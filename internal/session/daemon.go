@@ -134,11 +134,18 @@ const (
 
 // Accepting refuses new work while the daemon starts or stops.
 func (dm *daemon) Accepting() error {
-	switch managerState(dm.state.Load()) {
-	case managerStarting:
-		return fault.Overloaded.Errorf("the daemon is still starting").Next("try again in a moment")
-	case managerDraining:
+	if managerState(dm.state.Load()) == managerDraining {
 		return fault.Overloaded.Errorf("the daemon is stopping").Next("try again when it is back; sessions and running calls go on")
+	}
+	return dm.started()
+}
+
+// started refuses what is about a session while the daemon starts. Until it has taken over the
+// sessions of the last run it does not know which of them live: taking one that lives for one
+// that is over would give its worktree away under its tools.
+func (dm *daemon) started() error {
+	if managerState(dm.state.Load()) == managerStarting {
+		return fault.Overloaded.Errorf("the daemon is still starting").Next("try again in a moment")
 	}
 	return nil
 }

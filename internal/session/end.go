@@ -38,8 +38,8 @@ func (l *life) teardown(s *Session, e ending) {
 	l.approvals.SessionOver(s.tenant.Name, s.id)
 	changed := sensitive(s, e, ready, busy)
 	notes, left := l.closeParts(s, e)
-	l.forget(s)
 	l.recordEnd(s, e, changed, notes, left)
+	l.forget(s) // after that, so that a session that is not found is over on record
 	l.hooksEnded(s.Row(), s.log)
 }
 

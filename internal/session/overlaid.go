@@ -46,12 +46,12 @@ type overlaid struct{ m *Manager }
 
 // Find implements trees.Sessions.
 func (o overlaid) Find(ctx context.Context, p auth.Principal, idOrName string) (*store.Session, trees.Live, error) {
-	if s, err := o.m.find(p, idOrName); err == nil {
-		row := s.Row()
-		return &row, s, nil
+	s, row, err := o.m.liveOrOver(ctx, p, idOrName)
+	if s == nil {
+		return row, nil, err
 	}
-	row, err := o.m.stored(ctx, p, idOrName)
-	return row, nil, err
+	live := s.Row()
+	return &live, s, nil
 }
 
 // Begin implements trees.Sessions.

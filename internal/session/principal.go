@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -11,10 +12,11 @@ import (
 	"github.com/toold/toold/internal/store"
 )
 
-// stored reads the row of a session, live or not.
+// stored reads the row of a session, live or not, by its id. While the daemon starts, anything
+// else may be the name of a session that it has not taken over yet.
 func (dm *daemon) stored(ctx context.Context, p auth.Principal, id string) (*store.Session, error) {
 	if !store.ValidID("ses_", id) {
-		return nil, noSession(id)
+		return nil, cmp.Or(dm.started(), noSession(id))
 	}
 	row, err := dm.store.Session(ctx, id)
 	switch {

@@ -195,21 +195,44 @@ func (r *roster) TokenSession(ctx context.Context, token string) (holder auth.Pr
 	case !auth.TokenIs(token, row.TokenHash):
 		return auth.Principal{}, fault.Forbidden.Errorf("the token belongs to no live session").Next("ask whoever made the session for a new one")
 	case s == nil:
-		return auth.Principal{}, call.OverError(&row)
+		return auth.Principal{}, cmp.Or(r.started(), overOnRecord(&row), call.OverError(&row))
 	}
 	return auth.Principal{Tenant: row.Tenant, Session: row.ID, SessionName: row.Name}, nil
 }
 
-// notOver is find where one that is over is said to be so.
-func (r *roster) notOver(ctx context.Context, p auth.Principal, idOrName string) (*Session, error) {
-	s, err := r.find(p, idOrName)
-	if err == nil {
-		return s, nil
+// liveOrOver gives a session that lives, or else the row of one that is over, by its id. The
+// store alone says that a session is over: one that the daemon has not taken over yet, or whose
+// end it could not store, is refused for now. All that treats a session as over asks here.
+func (r *roster) liveOrOver(ctx context.Context, p auth.Principal, idOrName string) (*Session, *store.Session, error) {
+	if err := r.started(); err != nil {
+		return nil, nil, err
 	}
-	if row, e := r.stored(ctx, p, idOrName); e == nil {
+	if s, err := r.find(p, idOrName); err == nil {
+		return s, nil, nil
+	}
+	row, err := r.stored(ctx, p, idOrName)
+	if err == nil {
+		err = overOnRecord(row)
+	}
+	return nil, row, err
+}
+
+// overOnRecord refuses to take a session for one that is over while the store does not say so.
+func overOnRecord(row *store.Session) error {
+	if row.Ended != nil {
+		return nil
+	}
+	return fault.Overloaded.Errorf("session %s is not running, and its end is not on record", row.ID).
+		Next("try again in a moment; when the daemon starts again it takes the session over or ends it")
+}
+
+// notOver is liveOrOver where one that is over is refused as such.
+func (r *roster) notOver(ctx context.Context, p auth.Principal, idOrName string) (*Session, error) {
+	s, row, err := r.liveOrOver(ctx, p, idOrName)
+	if err == nil && s == nil {
 		err = call.OverError(row)
 	}
-	return nil, err
+	return s, err
 }
 
 // Calls implements call.Sessions.

@@ -165,20 +165,19 @@ func (m *Manager) End(ctx context.Context, p auth.Principal, id string, o client
 	if err := p.Whole(); err != nil {
 		return nil, err
 	}
-	s, err := m.find(p, id)
-	if err != nil { // ending one again that is over changes nothing, but for what it has changed
-		row, serr := m.stored(ctx, p, id)
-		if serr != nil {
-			return nil, err
-		}
+	s, row, err := m.liveOrOver(ctx, p, id)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil { // ending one again that is over changes nothing, but for what it has changed
 		return m.endedAs(ctx, p, row, o)
 	}
 	if err := s.end(ctx, ending{state: client.SessionEnded, reason: "ended by request", force: o.Force, keep: o.Keep}); err != nil {
 		return nil, m.internal(fmt.Sprintf("end session %s", s.id), err)
 	}
-	row := s.Row()
-	row.Usage.Calls = s.calls.Total()
-	return m.endedAs(ctx, p, &row, o)
+	ended := s.Row()
+	ended.Usage.Calls = s.calls.Total()
+	return m.endedAs(ctx, p, &ended, o)
 }
 
 // endedAs drops what a session that is over has changed, where that is wanted, and gives

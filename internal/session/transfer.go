@@ -29,7 +29,7 @@ func (f *Files) Upload(ctx context.Context, p auth.Principal, sessionID, path st
 	if err := f.Accepting(); err != nil {
 		return nil, err
 	}
-	s, err := f.find(p, sessionID)
+	s, err := f.notOver(ctx, p, sessionID)
 	if err != nil {
 		return nil, err
 	}
