@@ -65,6 +65,7 @@ type journal struct {
 	waiting []byte     // frames that were written and that the writer has not taken
 	refuse  error      // why nothing can be appended any more; nil while it can
 	failed  bool       // the last write
+	uncut   bool       // half a frame stands behind size, which could not be cut off
 }
 
 // openJournal opens the journal of the database with this id, or makes one, and
@@ -212,6 +213,11 @@ func (j *journal) appendLocked(entries []*Entry, n int, newID func(string) strin
 	if j.refuse != nil {
 		return false, j.refuse
 	}
+	if j.uncut {
+		if err := j.undoLocked(nil); err != nil {
+			return false, err
+		}
+	}
 	if j.size+int64(frameHeader+n) > maxJournal {
 		return false, errNoRoom
 	}
@@ -244,26 +250,32 @@ func (j *journal) appendLocked(entries []*Entry, n int, newID func(string) strin
 	return start == 0, nil
 }
 
-// undoLocked cuts off what a failed write has left. Where that fails too, what is
-// appended next would stand behind half a frame: nothing is, from then on.
+// undoLocked cuts off what a failed write has left; cause is its error, nil for that of an
+// earlier one. Where that fails too, what is appended next would stand behind half a frame: it
+// is tried again before.
 func (j *journal) undoLocked(cause error) error {
-	err := fmt.Errorf("%w: %w", ErrFull, cause)
-	if cut := j.file.Truncate(j.size); cut != nil {
-		j.refuse = fmt.Errorf("the journal is closed until toold is restarted, since a failed write could not be undone (%w): %w", cut, err)
-		return j.refuse
+	cut := j.file.Truncate(j.size)
+	j.uncut = cut != nil
+	switch {
+	case cut != nil && cause != nil:
+		return fmt.Errorf("%w: %w; nothing is appended until that is undone: %w", ErrFull, cause, cut)
+	case cut != nil:
+		return fmt.Errorf("%w: a failed write to the journal could not be undone: %w", ErrFull, cut)
+	case cause != nil:
+		return fmt.Errorf("%w: %w", ErrFull, cause)
 	}
-	return err
+	return nil
 }
 
 // cutLocked empties the file. All that is in it must have been applied.
 func (j *journal) cutLocked() error {
-	if j.size == int64(journalHeader) {
+	if j.size == int64(journalHeader) && !j.uncut {
 		return nil
 	}
 	if err := j.file.Truncate(int64(journalHeader)); err != nil {
 		return fmt.Errorf("%w: empty the journal: %w", ErrFull, err)
 	}
-	j.size = int64(journalHeader)
+	j.size, j.uncut = int64(journalHeader), false
 	return nil
 }
 

@@ -156,7 +156,8 @@ func TestJournalOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestJournalThatCannotBeMended: what cannot be cut off must not be followed.
+// TestJournalThatCannotBeMended: what cannot be cut off must not be followed, and is cut off
+// when that can be done.
 func TestJournalThatCannotBeMended(t *testing.T) {
 	s := newTest(t)
 	insert(t, s, testCall(s, "ses_1", ""))
@@ -172,16 +173,34 @@ func TestJournalThatCannotBeMended(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := s.Append(inserted(testCall(s, "ses_1", ""))); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "until toold is restarted") {
+		if err := s.Append(inserted(testCall(s, "ses_1", ""))); !errors.Is(err, ErrFull) {
 			t.Errorf("got %v", err)
 		}
-		s.w.journal.mu.Lock()
-		s.w.journal.file = good
-		s.w.journal.mu.Unlock()
+		if err := s.Ready(); !errors.Is(err, ErrFull) {
+			t.Errorf("ready: %v", err)
+		}
+	}
+	s.w.journal.mu.Lock()
+	s.w.journal.file = good
+	_, err = good.Write([]byte("half a frame"))
+	s.w.journal.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
 	}
 	_ = broken.Close()
-	if n, err := s.CountCalls(t.Context(), "ses_1"); err != nil || n != 1 {
+	if err := s.Ready(); err != nil {
+		t.Errorf("ready when it can be written again: %v", err)
+	}
+	insert(t, s, testCall(s, "ses_1", ""))
+	if n, err := s.CountCalls(t.Context(), "ses_1"); err != nil || n != 2 {
 		t.Errorf("%d calls, %v", n, err)
+	}
+	b, err := os.ReadFile(good.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if whole, err := checkFrames(b[journalHeader:]); err != nil || journalHeader+whole != len(b) {
+		t.Errorf("%d of %d bytes are frames, %v", whole, len(b)-journalHeader, err)
 	}
 }
 
