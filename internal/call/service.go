@@ -102,6 +102,11 @@ func (s *Service) Call(ctx context.Context, p auth.Principal, sessionID string, 
 	}
 	g, err := s.sessions.Calls(ctx, p, sessionID)
 	if err != nil {
+		if row := s.made(ctx, p, sessionID, &r); row != nil && o.OnEvent != nil {
+			return s.again(ctx, &twin{row: row}, o)
+		} else if row != nil {
+			return &row.Call, nil
+		}
 		return nil, err
 	}
 	if r.Typed && p.Session != "" {
@@ -148,6 +153,31 @@ func (s *Service) Call(ctx context.Context, p auth.Principal, sessionID string, 
 		return nil, s.Internal("call a tool", c.err)
 	}
 	return v, err
+}
+
+// made is the call that a request with this key has made before in a session that is over;
+// nil for none, and where what is asked for is something else.
+func (s *Service) made(ctx context.Context, p auth.Principal, session string, r *client.CallCreate) *store.Call {
+	if r.Key == "" {
+		return nil
+	}
+	id, err := s.sessions.SessionID(ctx, p, session)
+	if err != nil {
+		return nil
+	}
+	row, err := s.Store.CallByKey(ctx, id, r.Key)
+	if err != nil || !row.Finished() {
+		return nil
+	}
+	inv, err := s.Tools.Parse(r.Tool, r.Input)
+	if err != nil {
+		inv = s.Tools.Malformed(r.Tool, r.Input)
+	}
+	if string(hashOf(inv, r.Env)) != string(row.Hash) {
+		return nil
+	}
+	row.Metadata = asObject(row.Metadata)
+	return row
 }
 
 // keep keeps the memory of the call's result counted for who asked for that.

@@ -182,6 +182,18 @@ func TestKey(t *testing.T) {
 	if c := h.call(other.ID, with(bashCall("echo x"), func(r *client.CallCreate) { r.Key = "k1" })); c.ID == got[0].ID {
 		t.Error("a key led to a call of another session")
 	}
+	// It leads to the call also when the session is over.
+	if _, err := h.m.End(t.Context(), alice, s.ID, client.EndOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := h.m.calls.Call(t.Context(), alice, s.ID, r, call.Options{}); err != nil || c.ID != got[0].ID || c.Output != "done\n" {
+		t.Errorf("in a session that is over: %+v, %v", c, err)
+	}
+	for _, other := range []client.CallCreate{bashCall("echo x"), with(bashCall("echo x"), func(r *client.CallCreate) { r.Key = "k1" }), with(r, func(r *client.CallCreate) { r.Key = "k2" })} {
+		if _, err := h.m.calls.Call(t.Context(), alice, s.ID, other, call.Options{}); codeOfErr(err) != client.CodeSessionLost {
+			t.Errorf("another call in a session that is over: %v", err)
+		}
+	}
 }
 
 func TestAbort(t *testing.T) {
