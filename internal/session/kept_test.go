@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -290,5 +291,34 @@ func TestKeptUntil(t *testing.T) {
 	}
 	if _, err := h.m.End(t.Context(), mounter, s.ID, client.EndOptions{Discard: true}); err != nil {
 		t.Error("once more:", err)
+	}
+}
+
+// TestDiscardBesideASweep: changes that somebody drops and a sweep removes are gone, for both.
+func TestDiscardBesideASweep(t *testing.T) {
+	needs.OpenAt2(t)
+	h, dir := newOverlaid(t)
+	h.set.Worktrees.Keep = time.Nanosecond
+	h.m.Reload(h.set)
+	for range 20 {
+		s := h.changed(dir, client.SessionCreate{})
+		h.finish(s.ID)
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				if _, err := h.m.End(t.Context(), mounter, s.ID, client.EndOptions{Discard: true}); err != nil {
+					t.Error(err)
+				}
+			})
+			all.Go(func() {
+				if err := h.m.Collector.sweepTrees(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if h.has(s.ID) || len(h.layers()) != 0 {
+			t.Fatalf("layers stayed: %v", h.layers())
+		}
 	}
 }

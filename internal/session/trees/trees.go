@@ -201,7 +201,9 @@ func (s *Service) Drop(ctx context.Context, p auth.Principal, row *store.Session
 	if err := s.sessions.Audit(p, row, record.Worktree{Operation: opDiscard}); err != nil {
 		return err
 	}
-	if err := s.Forget(ctx, row.ID); err != nil {
+	if err := s.Forget(ctx, row.ID); errors.Is(err, layers.ErrNone) {
+		return nil // a sweep was faster
+	} else if err != nil {
 		return err
 	}
 	s.sessions.Publish(row, client.EventWorktreeDiscarded, &client.Discarded{})

@@ -96,13 +96,21 @@ func (s *Store) Sweep() error {
 	}
 	s.sizesMu.Unlock()
 	for _, l := range old {
-		if place := s.place(l); filepath.Dir(place) == s.disks.dir {
-			err = errors.Join(err, os.Remove(place))
-		} else {
-			err = errors.Join(err, beneath.RemoveAll(place))
+		remove := beneath.RemoveAll
+		if filepath.Dir(s.place(l)) == s.disks.dir {
+			remove = os.Remove
 		}
+		err = errors.Join(err, gone(remove(s.place(l))))
 	}
 	return errors.Join(err, s.sweepDisks())
+}
+
+// gone is the error of a removal; none where another Sweep has done it.
+func gone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // retire gives layers and disks that no tree names other names, and gives these. Nobody can
@@ -141,7 +149,7 @@ func (s *Store) sweepDisks() (errs error) {
 		}
 		old, err := s.retireOn(d, root)
 		for _, l := range old {
-			err = errors.Join(err, beneath.RemoveAll(onDisk(root, l)))
+			err = errors.Join(err, gone(beneath.RemoveAll(onDisk(root, l))))
 			s.sizesMu.Lock()
 			delete(s.sizes, d+"."+strings.TrimPrefix(l, removing))
 			s.sizesMu.Unlock()
