@@ -31,6 +31,9 @@ type Change struct {
 	Build     bool `json:"build,omitempty"`
 	// Unreadable says why its content could not be compared.
 	Unreadable string `json:"unreadable,omitempty"`
+	// Stale: the source has something else there than the session began with. To make it
+	// what the session has takes somebody's work back.
+	Stale bool `json:"stale,omitempty"`
 }
 
 // ChangeStatus says what has become of a path.
@@ -55,6 +58,8 @@ type Changes struct {
 	Removed int `json:"removed"`
 	// Unreadable counts those whose content could not be compared.
 	Unreadable int `json:"unreadable,omitempty"`
+	// Stale counts those of this page that are.
+	Stale int `json:"stale,omitempty"`
 }
 
 // DiffQuery says which differences are wanted. Paths are exact, relative to the

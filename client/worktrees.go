@@ -40,17 +40,23 @@ func (p *Patch) Read(b []byte) (int, error) {
 const (
 	HeaderLeftOut    = "Toold-Left-Out"
 	HeaderUnreadable = "Toold-Unreadable"
+	HeaderStale      = "Toold-Stale"
 )
 
 // Missing says, once the patch was read to its end, how many changes are not in it: those
 // that a patch cannot say (git takes nothing of .git, no FIFOs, and no permissions but the
 // executable bit), and those that could not be compared. Directories are not counted.
 func (p *Patch) Missing() (leftOut, unreadable int) {
-	count := func(name string) int {
-		n, _ := strconv.Atoi(p.trailer.Get(name)) // 0 where there is none
-		return max(n, 0)
-	}
-	return count(HeaderLeftOut), count(HeaderUnreadable)
+	return p.count(HeaderLeftOut), p.count(HeaderUnreadable)
+}
+
+// Stale says, once the patch was read to its end, how many changes in it take back what
+// somebody else did in the source since the session began. Changes names them.
+func (p *Patch) Stale() int { return p.count(HeaderStale) }
+
+func (p *Patch) count(name string) int {
+	n, _ := strconv.Atoi(p.trailer.Get(name)) // 0 where there is none
+	return max(n, 0)
 }
 
 // Changes lists what differs, one page.

@@ -111,8 +111,16 @@ func (a *app) patch(ctx context.Context, c *client.Client, session string, q cli
 	} else {
 		err = a.page(func(w io.Writer) error { return showPatch(w, r, a.color()) })
 	}
+	if err != nil {
+		return err
+	}
+	sayMissing(a, r)
+	if r.Stale() == 0 {
+		return nil
+	}
+	list, err := listChanges(ctx, c, session, q)
 	if err == nil {
-		sayMissing(a, r)
+		sayStale(a, list)
 	}
 	return err
 }
@@ -124,6 +132,28 @@ func sayMissing(a *app, p *client.Patch) {
 		a.say("not in the patch: %s; git takes nothing of .git, no FIFOs, and no permissions but the executable bit", plural(leftOut, "change"))
 	}
 	sayUnreadable(a, unreadable)
+	if p.Stale() > 0 {
+		a.say("the patch takes back what somebody else did in %s of the source since the session began: do not apply it whole", plural(p.Stale(), "file"))
+	}
+}
+
+// sayStale names the changes that take somebody's work in the source back.
+func sayStale(a *app, list *client.Changes) {
+	var names []string
+	for i := range list.Items {
+		if list.Items[i].Stale {
+			names = append(names, changeName(&list.Items[i]))
+		}
+	}
+	if list.Stale > 0 {
+		a.say("the source has changed here since the session began; these changes take that back:")
+		sayPaths(a, names[:min(len(names), maxChangeLines)], list.Stale)
+	}
+}
+
+// staleError fails a command that was to leave a patch which takes somebody's work back.
+func staleError(what string, n int) error {
+	return fmt.Errorf("%s takes back what somebody else did in %s of the source since the session began; look at them: toolctl diff --name-status", what, plural(n, "file"))
 }
 
 func sayUnreadable(a *app, files int) {
@@ -149,7 +179,9 @@ func (d *diffCommand) list(ctx context.Context, c *client.Client, session string
 		writeStat(w, all, cmp.Or(d.width(), statWidth), d.color())
 	}}
 	if d.format != formatTable {
-		return d.print(v)
+		err := d.print(v)
+		sayStale(d.app, all)
+		return err
 	}
 	err = d.page(func(w io.Writer) error {
 		checked := &checkedWriter{to: w}
@@ -157,6 +189,7 @@ func (d *diffCommand) list(ctx context.Context, c *client.Client, session string
 		return checked.err
 	})
 	sayUnreadable(d.app, all.Unreadable)
+	sayStale(d.app, all)
 	return err
 }
 
@@ -170,6 +203,7 @@ func listChanges(ctx context.Context, c *client.Client, session string, q client
 		if err != nil {
 			return nil, err
 		}
+		page.Stale += all.Stale
 		*all = *page
 		return &client.List[client.Change]{Items: page.Items, Next: page.Next}, nil
 	})

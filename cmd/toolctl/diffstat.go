@@ -54,6 +54,8 @@ func rawPath(c *client.Change) string {
 func statRowOf(c *client.Change) statRow {
 	row := statRow{name: changeName(c), added: c.Added, removed: c.Removed}
 	switch {
+	case c.Stale:
+		row.kind, row.note = "stale", "the source has changed here too since the session began"
 	case c.Unreadable != "":
 		row.kind, row.note = "???", "not compared: "+line(c.Unreadable)
 	case c.Kind == "other":

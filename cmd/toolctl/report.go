@@ -223,6 +223,10 @@ func (p *ciReport) fetchPatch(ctx context.Context, c *client.Client, session str
 		return err
 	}
 	p.result.Patch = resultPatch{File: "changes.patch", Bytes: maxReportPatch + 1 - in.N}
+	if r.Stale() > 0 {
+		p.result.Changes.Stale = true
+		p.miss("changes.patch", staleError("it", r.Stale()))
+	}
 	return nil
 }
 

@@ -90,13 +90,15 @@ type resultCall struct {
 // resultChanges is what has changed in the worktree. In mode overlay that are Files and
 // Paths; in others GitStatus, where it is a git worktree.
 type resultChanges struct {
-	Files      int          `json:"files"`
-	Added      int          `json:"added"` // lines
-	Removed    int          `json:"removed"`
-	Unreadable int          `json:"unreadable"` // whose content could not be compared
-	Paths      []resultPath `json:"paths,omitempty"`
-	LeftOut    int          `json:"left_out"` // of paths, or of the lines of git
-	GitStatus  []string     `json:"git_status,omitempty"`
+	Files      int `json:"files"`
+	Added      int `json:"added"` // lines
+	Removed    int `json:"removed"`
+	Unreadable int `json:"unreadable"` // whose content could not be compared
+	// Stale: a change takes back what somebody else did in the source.
+	Stale     bool         `json:"stale,omitempty"`
+	Paths     []resultPath `json:"paths,omitempty"`
+	LeftOut   int          `json:"left_out"` // of paths, or of the lines of git
+	GitStatus []string     `json:"git_status,omitempty"`
 	// Applied is what of it was written to the source, with the lists of the API's answer.
 	Applied *client.Applied `json:"applied,omitempty"`
 	// Sensitive are files that programs of the host run or obey on sight, and were changed.
@@ -107,6 +109,7 @@ type resultChanges struct {
 type resultPath struct {
 	Path   string              `json:"path"`
 	Status client.ChangeStatus `json:"status"`
+	Stale  bool                `json:"stale,omitempty"`
 }
 
 // resultPatch is changes.patch, which git apply takes.
@@ -239,8 +242,9 @@ func (r *runCommand) reasonOf(err error) string {
 
 func (x *resultChanges) diff(d *client.Changes) {
 	x.Files, x.Added, x.Removed, x.Unreadable = d.Files, d.Added, d.Removed, d.Unreadable
+	x.Stale = x.Stale || d.Stale > 0
 	for i := range d.Items {
-		x.Paths = append(x.Paths, resultPath{changeName(&d.Items[i]), d.Items[i].Status})
+		x.Paths = append(x.Paths, resultPath{changeName(&d.Items[i]), d.Items[i].Status, d.Items[i].Stale})
 	}
 	x.LeftOut = max(0, d.Files-len(d.Items))
 }

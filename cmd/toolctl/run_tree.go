@@ -65,6 +65,7 @@ func (r *runCommand) settle(ctx context.Context, c *client.Client, s *client.Ses
 			return failed
 		}
 		r.showStat(list)
+		sayStale(r.app, list)
 		err = r.settleChanges(ctx, c, s, stopped)
 	}
 	if err == nil || interruption(ctx) != nil {
@@ -155,7 +156,10 @@ func (r *runCommand) savePatch(ctx context.Context, c *client.Client, s *client.
 		r.say("the changes are saved in %s; \"git apply\" takes it", line(file))
 	}
 	sayMissing(r.app, patch)
-	return r.sayInPatch(ctx, c, s)
+	if err := r.sayInPatch(ctx, c, s); err != nil || patch.Stale() == 0 {
+		return err
+	}
+	return staleError("the patch", patch.Stale())
 }
 
 // showStat says on standard error what has changed.

@@ -54,7 +54,7 @@ func (s treeRoutes) diff(x *exchange, r *request) error {
 		return err
 	}
 	defer body.Close()
-	x.Header().Set("Trailer", client.HeaderLeftOut+", "+client.HeaderUnreadable)
+	x.Header().Set("Trailer", client.HeaderLeftOut+", "+client.HeaderUnreadable+", "+client.HeaderStale)
 	if err := s.sendBytes(x, r, body, -1); err != nil {
 		return err
 	}
@@ -64,6 +64,9 @@ func (s treeRoutes) diff(x *exchange, r *request) error {
 		leftOut, unreadable := m.Missing()
 		x.Header().Set(client.HeaderLeftOut, strconv.Itoa(leftOut))
 		x.Header().Set(client.HeaderUnreadable, strconv.Itoa(unreadable))
+	}
+	if m, ok := body.(interface{ Stale() int }); ok {
+		x.Header().Set(client.HeaderStale, strconv.Itoa(m.Stale()))
 	}
 	return nil
 }

@@ -283,7 +283,8 @@ func (l *life) start(ctx context.Context, s *Session, pl *plan) error {
 			return err
 		}
 	}
-	env := maps.Clone(pl.caches.env) // what was asked for goes before it
+	env := overlayEnv(pl) // what was asked for goes before it
+	maps.Copy(env, pl.caches.env)
 	maps.Copy(env, pl.req.Env)
 	maps.Copy(env, pl.git.Env())
 	w, err := s.dial(ctx, env)

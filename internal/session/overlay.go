@@ -95,7 +95,7 @@ func (overlay) tree(s *Session, pl *plan) (*layers.Tree, error) {
 		return nil, fault.Conflict.Errorf("%s is not the directory that the changes of session %s were made over", shown(source.Path), from.Session).
 			Next("put that one back in its place")
 	}
-	t.Since = from.Since
+	t.Since, t.Clock, t.Boot = from.Since, from.Clock, from.Boot
 	return t, nil
 }
 
@@ -113,4 +113,14 @@ func (o overlay) close(s *Session, _ ending, left error) (notes []string, err er
 		return nil, nil // it was one to look at others' layers
 	}
 	return nil, err
+}
+
+// overlayEnv keeps git from changes that nobody asked for: git status would bring .git/index
+// up to date, and a session that only looks at things had changed a file then.
+func overlayEnv(pl *plan) map[string]string {
+	env := make(map[string]string)
+	if pl.req.Worktree.Mode == client.WorktreeOverlay {
+		env["GIT_OPTIONAL_LOCKS"] = "0"
+	}
+	return env
 }

@@ -24,6 +24,18 @@ func (s *Session) Fate() (client.SessionState, string) {
 	return s.fate, s.row.Reason
 }
 
+// Leave implements call.Place.
+func (s *Session) Leave() {
+	s.heart.Leave()
+	s.mu.Lock()
+	mode := s.row.Worktree.Mode
+	s.mu.Unlock()
+	if mode == client.WorktreeOverlay {
+		row := s.Row()
+		s.daemon.trees.Keep(&row)
+	}
+}
+
 // Before implements call.Place.
 func (s *Session) Before(ctx context.Context, call, message string) (checkpoint string, err error) {
 	if err := s.daemon.disk.admits(); err != nil {

@@ -3,11 +3,13 @@ package session
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/fault"
@@ -203,5 +205,95 @@ func TestRealUnchanged(t *testing.T) {
 	a.end(id)
 	if _, err := a.m.cfg.Trees.Get(id); !errors.Is(err, layers.ErrNone) {
 		t.Errorf("it has left a tree: %v", err)
+	}
+}
+
+// TestRealStale: where a person changes files of the source that a session has changed too,
+// nothing that shows its changes is silent about it, and what both did is merged.
+func TestRealStale(t *testing.T) {
+	a := newApplyRig(t)
+	names := []string{"both", "theirs-removed", "removed", "turned", "alone"}
+	for _, n := range names {
+		a.write(n, "1\n2\n3\n4\n5\n6\n")
+	}
+	a.write("untouched", "1\n")
+	id := a.session("s")
+	a.bash("s", "sed -i s/6/six/ both theirs-removed turned alone; rm removed; echo new >new; mkdir dir; echo x >dir/x")
+	// No checkpoint, and no question: it is the end of the call that looks.
+	a.await(func() bool {
+		_, err := os.ReadDir(a.m.cfg.Trees.ApplyDir(id) + "/base")
+		kept, _ := os.ReadDir(a.m.cfg.Trees.ApplyDir(id) + "/base")
+		return err == nil && len(kept) == 4
+	})
+	a.write("both", "1\nmine\n3\n4\n5\n6\n")
+	a.write("removed", "mine\n")
+	a.write("untouched", "mine\n")
+	a.must(errors.Join(os.Remove(a.src+"/theirs-removed"), os.Remove(a.src+"/turned"), os.Mkdir(a.src+"/turned", 0o755)))
+	a.must(os.Chown(a.src+"/turned", int(alice.UID), int(alice.GID)))
+
+	c, err := a.m.trees.Changes(t.Context(), owner, id, client.DiffQuery{})
+	a.must(err)
+	var stale []string
+	for _, one := range c.Items {
+		if one.Stale {
+			stale = append(stale, one.Path)
+		}
+	}
+	if want := []string{"both", "removed", "theirs-removed", "turned"}; !slices.Equal(stale, want) || c.Stale != len(want) {
+		t.Errorf("stale are %q (%d), want %q", stale, c.Stale, want)
+	}
+	patch, err := a.m.trees.Diff(t.Context(), owner, id, client.DiffQuery{})
+	a.must(err)
+	if _, err := io.Copy(io.Discard, patch); err != nil {
+		t.Fatal(err)
+	}
+	if n := patch.(interface{ Stale() int }).Stale(); n != 4 {
+		t.Errorf("the patch says that %d are stale", n)
+	}
+	a.must(patch.Close())
+
+	if _, err := a.m.trees.Apply(t.Context(), owner, id, client.ApplyRequest{Paths: []string{"turned"}}); !errors.Is(err, fault.Conflict) {
+		t.Errorf("a directory that took the place of a file: %v", err)
+	}
+	if _, err := a.m.trees.Apply(t.Context(), owner, id, client.ApplyRequest{Paths: []string{"theirs-removed"}}); !errors.Is(err, fault.Conflict) {
+		t.Errorf("a file that was removed: %v", err)
+	}
+	if v := a.apply(id, client.ApplyRequest{Merge: true, Paths: []string{"both"}}); !slices.Equal(v.Merged, []string{"both"}) {
+		t.Errorf("merged %+v", v)
+	}
+	a.holds("both", "1\nmine\n3\n4\n5\nsix\n")
+	a.holds("untouched", "mine\n")
+}
+
+// await waits for a condition that something in the background brings about.
+func (a *applyRig) await(done func() bool) {
+	a.t.Helper()
+	for end := time.Now().Add(time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			a.t.Fatal("it did not come about")
+		}
+	}
+}
+
+// TestRealGitStatus: looking at a repository is no change of it, though git would like to
+// bring its index up to date.
+func TestRealGitStatus(t *testing.T) {
+	a := newApplyRig(t)
+	a.write("f", "1\n")
+	id := a.session("s")
+	git := "git -c user.name=x -c user.email=x@example.com "
+	a.bash("s", "git init -q . && git add f && "+git+"commit -qm one")
+	a.apply(id, client.ApplyRequest{IncludeSensitive: true})
+	if got := a.changed(id); got != nil {
+		t.Fatalf("after apply it has changed %q", got)
+	}
+	a.must(os.Chtimes(a.src+"/f", time.Now(), time.Now().Add(-time.Hour))) // the index is out of date
+	a.bash("s", "git status; git status --short; git log")
+	if got := a.changed(id); got != nil {
+		t.Errorf("git status has changed %q", got)
+	}
+	a.bash("s", "echo 2 >f && git add f && "+git+"commit -qm two")
+	if got := a.changed(id); !slices.Contains(got, ".git/index") || !slices.Contains(got, "f") {
+		t.Errorf("a commit has changed %q alone", got)
 	}
 }

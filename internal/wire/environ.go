@@ -13,8 +13,9 @@ import (
 // SHELLOPTS and BASHOPTS switch on what a shell traces, and with PS4 a traced
 // shell runs code before every command. Shells do not take IFS from their
 // environment, as POSIX wants it; one that did would split every command line
-// in other places, so that no call sets it for something good. The one variable of git's
-// that is let through names nothing: git then looks above a mount, as it does elsewhere.
+// in other places, so that no call sets it for something good. The variables of git's that
+// are let through name nothing: with the first git looks above a mount, as it does elsewhere,
+// and with the second it does not bring its index up to date by the way.
 func RefusedVariable(name string) bool {
 	switch name {
 	case "BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "IFS":
@@ -22,7 +23,7 @@ func RefusedVariable(name string) bool {
 	}
 	return strings.HasPrefix(name, "BASH_FUNC_") ||
 		strings.HasPrefix(name, "LD_") ||
-		strings.HasPrefix(name, "GIT_") && name != "GIT_DISCOVERY_ACROSS_FILESYSTEM"
+		strings.HasPrefix(name, "GIT_") && name != "GIT_DISCOVERY_ACROSS_FILESYSTEM" && name != "GIT_OPTIONAL_LOCKS"
 }
 
 // CheckEnv refuses variables that a call may not set.

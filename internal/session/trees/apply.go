@@ -55,6 +55,7 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 		return nil, err
 	}
 	defer resume()
+	x.keep(ctx, x.tree)
 	if !r.DryRun {
 		if err := x.settle(ctx, p); err != nil {
 			return nil, err
@@ -75,7 +76,7 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 	defer v.drop()
 	var merged []string
 	job := apply.Job{
-		Dir: x.store.ApplyDir(x.row.ID), Source: source, Owner: owner, Since: x.tree.Since, Others: x.others(x.tree), Request: r,
+		Dir: x.store.ApplyDir(x.row.ID), Source: source, Owner: owner, Since: x.tree.Since, Back: x.tree.SetBack(), Others: x.others(x.tree), Request: r,
 		Merged: func(path string) { merged = append(merged, path) },
 	}
 	applied, err := v.apply(ctx, &job)
@@ -99,7 +100,7 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 // apply runs a job on what differs in a view, which stays open.
 func (v *view) apply(ctx context.Context, job *apply.Job) (*client.Applied, error) {
 	again := &view{Errand: v.Errand, shared: v.shared, close: func() {}}
-	archive := again.stream(ctx, treediff.Archive, job.Request.Paths, func(*error) {})
+	archive := again.stream(ctx, treediff.Archive, job.Request.Paths, func(*error) {}, nil)
 	defer archive.Close()
 	return job.Run(ctx, archive)
 }
@@ -112,7 +113,7 @@ func (s *shared) others(tree *layers.Tree) (others []apply.Other) {
 	}
 	for _, t := range all {
 		if t.Source == tree.Source && t.Session != tree.Session {
-			others = append(others, apply.Other{Dir: s.store.ApplyDir(t.Session), Since: t.Since})
+			others = append(others, apply.Other{Dir: s.store.ApplyDir(t.Session), Since: t.Since, Back: t.SetBack()})
 		}
 	}
 	return others

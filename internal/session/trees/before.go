@@ -72,6 +72,7 @@ func (s *Service) before(ctx context.Context, row *store.Session, live Live, c l
 		return "", err
 	}
 	defer x.release()
+	x.keep(ctx, x.tree)
 	if c.Message != "" && slices.ContainsFunc(x.tree.Checkpoints, func(o layers.Checkpoint) bool { return o.Message == c.Message }) {
 		s.messages.Store(row.ID, c.Message) // it was made meanwhile, or by an earlier daemon
 		return "", nil
@@ -116,7 +117,10 @@ func (x *subject) dropOldest() (err error) {
 }
 
 // Over forgets what is remembered of a session that is over.
-func (s *Service) Over(session string) { s.messages.Delete(session) }
+func (s *Service) Over(session string) {
+	s.messages.Delete(session)
+	s.seen.Delete(session)
+}
 
 // noMessage is in the place of the message of a session whose sandbox takes no checkpoints:
 // no client can send it.

@@ -5,14 +5,19 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"sync/atomic"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/call/errand"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/treediff"
+	"github.com/toold/toold/internal/worktree/apply"
+	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // Diff implements server.Trees. Of a live session it shows the files as they are while it
@@ -25,7 +30,7 @@ func (s *Service) Diff(ctx context.Context, p auth.Principal, id string, q clien
 		over(&err)
 		return nil, err
 	}
-	return v.stream(ctx, treediff.Patch, q.Paths, over), nil
+	return v.stream(ctx, treediff.Patch, q.Paths, over, v.countStale), nil
 }
 
 // Changes implements server.Trees.
@@ -39,6 +44,9 @@ func (s *Service) Changes(ctx context.Context, p auth.Principal, id string, q cl
 	q.Against = "" // the view has it in the base's place
 	if c, err = v.TreeChanges(ctx, q); err != nil {
 		return nil, s.sessions.Internal("list the changes of session "+id, asked(err))
+	}
+	if err := v.stale(ctx, c); err != nil {
+		return nil, s.sessions.Internal("compare the source of session "+id, err)
 	}
 	return c, nil
 }
@@ -73,12 +81,80 @@ func (s *Service) viewOf(ctx context.Context, p auth.Principal, id, against stri
 		}
 		defer resume()
 	}
-	return x.look(ctx, p, against)
+	x.keep(ctx, x.tree)
+	v, err := x.look(ctx, p, against)
+	if err == nil {
+		v.tree = x.tree
+	}
+	return v, err
+}
+
+// stale marks the changes of a page whose base the source has no more. Where the source
+// cannot be looked at that is all of them.
+func (v *view) stale(ctx context.Context, c *client.Changes) error {
+	places := make([]apply.Place, len(c.Items))
+	for i := range c.Items {
+		o := &c.Items[i]
+		places[i] = apply.Place{Path: cmp.Or(string(o.Bytes), o.Path), Status: o.Status, Kind: beneath.Kind(o.Kind)}
+	}
+	stale, err := v.staleOf(ctx, places)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		v.log.Warn("look at the source of changes", "session", v.tree.Session, "error", err)
+	}
+	for i := range c.Items {
+		if err != nil || stale[i] {
+			c.Items[i].Stale = true
+			c.Stale++
+		}
+	}
+	return nil
+}
+
+func (v *view) staleOf(ctx context.Context, places []apply.Place) ([]bool, error) {
+	if len(places) == 0 {
+		return nil, nil
+	}
+	source, err := v.tree.Source.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close()
+	return v.sourceLook(v.tree, source).Stale(ctx, places)
+}
+
+// sourceLook looks at the source of a tree, which is open, as its owner.
+func (s *shared) sourceLook(t *layers.Tree, source *os.File) *apply.Look {
+	return &apply.Look{
+		Dir: s.store.ApplyDir(t.Session), Source: source, Owner: thread.User{UID: t.UID, GID: t.GID}, Since: t.Since, Back: t.SetBack(),
+	}
+}
+
+// countStale counts all changes at or below paths whose base the source has no more. It
+// comes after the patch: what is changed while that is made counts too.
+func (v *view) countStale(ctx context.Context, paths []string) (stale int, err error) {
+	for q := (client.DiffQuery{Paths: paths, Limit: errand.MaxChanges}); ; {
+		c, err := v.TreeChanges(ctx, q)
+		if err == nil {
+			err = v.stale(ctx, c)
+		}
+		if err != nil {
+			return 0, err
+		}
+		if stale += c.Stale; c.Next == "" {
+			return stale, nil
+		}
+		q.After = c.Next
+	}
 }
 
 // stream gives what differs while it is read, and tells over how that ended. It closes the
-// view.
-func (v *view) stream(ctx context.Context, format treediff.Format, paths []string, over func(*error)) io.ReadCloser {
+// view. stale may be nil.
+func (v *view) stream(
+	ctx context.Context, format treediff.Format, paths []string, over func(*error), stale func(context.Context, []string) (int, error),
+) io.ReadCloser {
 	ctx, cancel := context.WithCancel(ctx)
 	from, to := io.Pipe()
 	done := make(chan struct{})
@@ -91,6 +167,9 @@ func (v *view) stream(ctx context.Context, format treediff.Format, paths []strin
 		defer close(done)
 		t, err := v.TreeDiff(ctx, run.DiffQuery{Format: format, Paths: paths}, 0, &stepping{to, v.Step})
 		s.totals.Store(&t)
+		if err == nil && stale != nil && t.Files > 0 {
+			s.stale, err = stale(ctx, paths)
+		}
 		err = asked(err)
 		over(&err)
 		to.CloseWithError(err)
@@ -113,6 +192,7 @@ func (s *stepping) Write(p []byte) (int, error) {
 type streamed struct {
 	*io.PipeReader
 	totals atomic.Pointer[treediff.Totals] // nil until there are any
+	stale  int                             // known at the end
 	end    func()
 }
 
@@ -122,6 +202,10 @@ func (s *streamed) Missing() (leftOut, unreadable int) {
 	t := cmp.Or(s.totals.Load(), &treediff.Totals{})
 	return t.LeftOut, t.Unreadable
 }
+
+// Stale says how many changes in a patch that was read to its end take back what the
+// source got since the session began.
+func (s *streamed) Stale() int { return s.stale }
 
 // Close implements io.Closer.
 func (s *streamed) Close() error {

@@ -129,7 +129,8 @@ type shared struct {
 	sessions Sessions
 	log      *slog.Logger
 	work     *crew.Crew
-	merging  locks // whose layers are merged in the background
+	seen     sync.Map // what is known of what a session has written: a *seen, by its id
+	merging  locks    // whose layers are merged in the background
 	// Step is told of each step between two that a daemon may die at; tests end it there.
 	Step func(name string)
 }

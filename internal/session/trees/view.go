@@ -15,6 +15,7 @@ import (
 type view struct {
 	errand.Errand
 	*shared
+	tree    *layers.Tree
 	session string // "" where it is the session's own sandbox
 	close   func()
 }

@@ -63,6 +63,10 @@ type Job struct {
 	// Since is when the session began, in ns: files of the source with a later change time
 	// are in the way, unless earlier jobs have written them.
 	Since int64
+	// Back is by how much the clock was set back since then, in ns: change times from later
+	// are up to that much smaller. What was changed in that time before the session began
+	// counts as changed since.
+	Back int64
 	// Request says what to write, and what to do about conflicts.
 	Request client.ApplyRequest
 	// Others are other sessions over the source. What they began with is kept for them
@@ -83,10 +87,11 @@ type Job struct {
 	Limits Limits
 }
 
-// Other is another session: the private directory of its jobs, and when it began.
+// Other is another session: the private directory of its jobs, when it began, and by how
+// much the clock was set back since.
 type Other struct {
-	Dir   string
-	Since int64
+	Dir         string
+	Since, Back int64
 }
 
 // commitTime bounds what comes after the commit: the request's context counts no more.

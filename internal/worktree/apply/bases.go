@@ -15,10 +15,10 @@ import (
 	"github.com/toold/toold/internal/beneath"
 )
 
-// What a session began with is the source, which nothing of ours keeps. Where a job is
-// about to replace or remove a file of it, that is still known: a file that has not changed since
-// another session began is what that one began with, and is kept in its private directory
-// as a base to merge from. There is at most one of each path. It is a line of JSON, which
+// A base is what a session began with at a path. A file of the source that has not changed
+// since is that, and is kept in the session's private directory: when a call has written to
+// it (Look.Keep), and when a job of another session is about to replace or remove it. There is
+// at most one of each path. It is a line of JSON, which
 // tells whether it is whole, and the content.
 const baseDir = "base"
 
@@ -38,7 +38,7 @@ func baseName(path string, since int64) string {
 }
 
 // began says whether the session began with a file that has that change time.
-func (o Other) began(ctime int64) bool { return ctime <= o.Since }
+func (o Other) began(ctime int64) bool { return ctime <= o.Since-o.Back }
 
 // share keeps what is about to be replaced for others that began with it. A base that
 // cannot be kept is none: those have a conflict then.
@@ -59,7 +59,10 @@ func (s *survey) share() {
 
 // keep keeps a base, if there is none.
 func (o Other) keep(c *change, content io.Reader) error {
-	name := filepath.Join(o.Dir, baseName(c.path, o.Since))
+	return keepBase(filepath.Join(o.Dir, baseName(c.path, o.Since)), baseHead{c.now.Perm, c.now.Sum}, content)
+}
+
+func keepBase(name string, head baseHead, content io.Reader) error {
 	if _, err := os.Lstat(name); err == nil {
 		return nil
 	}
@@ -70,7 +73,7 @@ func (o Other) keep(c *change, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	err = json.NewEncoder(f).Encode(baseHead{c.now.Perm, c.now.Sum})
+	err = json.NewEncoder(f).Encode(head)
 	if err == nil {
 		_, err = io.Copy(f, content)
 	}
@@ -101,11 +104,24 @@ func (d *state) readBase(path string, since int64) (content []byte, perm uint32,
 	return content, head.Perm, nil
 }
 
-// hasBase says whether the session is known to have begun with a file at a path.
-func (d *state) hasBase(path string, since int64) bool {
-	_, err := os.Lstat(d.path(baseName(path, since)))
-	return err == nil
+// bases are the names of all bases in a private directory. Who has the ids of a source's owner
+// cannot look into it.
+type bases map[string]bool
+
+func (d *state) bases() (bases, error) {
+	entries, err := os.ReadDir(d.path(baseDir))
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	all := make(bases, len(entries))
+	for _, e := range entries {
+		all[baseDir+"/"+e.Name()] = true
+	}
+	return all, err
 }
+
+// has says whether a session is known to have begun with a file at a path.
+func (b bases) has(path string, since int64) bool { return len(b) > 0 && b[baseName(path, since)] }
 
 // Given says that the session has been given what earlier jobs of a directory merged: it
 // makes its next changes from that.

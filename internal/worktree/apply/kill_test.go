@@ -125,9 +125,9 @@ func TestKilled(t *testing.T) {
 		source := copyTree(t, base)
 		c := child{State: filepath.Join(t.TempDir(), "state"), Source: source, Archive: archive, Since: tick(), Kill: n}
 		before := &change{path: "both", found: found{now: version{Perm: 0o644, Sum: raw(sumOf(numbers))}}}
-		must(t, Other{c.State, c.Since}.keep(before, strings.NewReader(numbers)))
+		must(t, Other{Dir: c.State, Since: c.Since}.keep(before, strings.NewReader(numbers)))
 		write(t, source, map[string]string{"both": theirs})
-		c.Other = Other{filepath.Join(t.TempDir(), "other"), c.Since}
+		c.Other = Other{Dir: filepath.Join(t.TempDir(), "other"), Since: c.Since}
 		killed := c.run(t)
 		if killed {
 			c.Archive = ""

@@ -28,8 +28,8 @@ func beginPair(t *testing.T, files map[string]string) *pair {
 	t.Helper()
 	source := tree(t, files)
 	p := &pair{first: begin(t, source), second: begin(t, source)}
-	p.first.job.Others = []Other{{p.second.job.Dir, p.second.job.Since}}
-	p.second.job.Others = []Other{{p.first.job.Dir, p.first.job.Since}}
+	p.first.job.Others = []Other{{Dir: p.second.job.Dir, Since: p.second.job.Since}}
+	p.second.job.Others = []Other{{Dir: p.first.job.Dir, Since: p.first.job.Since}}
 	p.second.job.Merged = func(path string) { p.merged = append(p.merged, path) }
 	return p
 }

@@ -44,7 +44,7 @@ type conflicts struct {
 	next  string // what to do about them
 }
 
-// What to do about conflicts, without the request's merge and with it.
+// What to do about conflicts, where one of them can be merged and where none can.
 const (
 	nextMerge = "compare these paths with the source, then apply with --merge, or with --force to overwrite them"
 	nextForce = "compare these paths with the source, and make them fit in the session; then apply with --force, or the others alone (--exclude)"
@@ -64,7 +64,7 @@ func (c *conflicts) err() error {
 	for _, f := range c.found.Conflicts {
 		places = append(places, fault.Place{Path: f.Path, Message: f.Why})
 	}
-	return fault.Conflict.Errorf("%w", &c.found).At(places).Next(cmp.Or(c.next, nextMerge))
+	return fault.Conflict.Errorf("%w", &c.found).At(places).Next(cmp.Or(c.next, nextForce))
 }
 
 // after is err of a plan that was carried out.

@@ -1,7 +1,6 @@
 package apply
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -50,15 +48,16 @@ type home struct {
 
 // survey looks at the source: which changes there are to make, and what is in their way.
 type survey struct {
-	ctx       context.Context //nolint:containedctx // of the one job that it lives for
-	job       *Job
-	state     *state
-	spool     *spool
-	choice    *chooser
-	changes   []*change
-	own       map[string]own
-	root      int
-	open      []openDir
+	ctx     context.Context //nolint:containedctx // of the one job that it lives for
+	job     *Job
+	state   *state
+	spool   *spool
+	choice  *chooser
+	changes []*change
+	own     map[string]own
+	bases   bases
+	root    int
+	dirs
 	modes     map[string]*mode // of directories, by path
 	conflicts conflicts
 	tasks     []task
@@ -70,10 +69,9 @@ func newSurvey(ctx context.Context, j *Job, d *state, sp *spool, changes []*chan
 		return nil, err
 	}
 	s := &survey{ctx: ctx, job: j, state: d, spool: sp, choice: choice, changes: changes, modes: make(map[string]*mode)}
-	if j.Request.Merge {
-		s.conflicts.next = nextForce
+	if s.own, err = d.readOwn(); err == nil {
+		s.bases, err = d.bases()
 	}
-	s.own, err = d.readOwn()
 	return s, err
 }
 
@@ -185,49 +183,6 @@ func (s *survey) examine(c *change) error {
 	return s.enter(c, parent)
 }
 
-// openDir is an open directory. The survey has those open that lead to where it is, so
-// that each is looked up once: what is in it is of one directory, though somebody should
-// put another into its place.
-type openDir struct {
-	path string
-	fd   int
-	err  error // why it cannot be opened
-}
-
-// close closes all but the first n directories.
-func (s *survey) close(n int) {
-	for _, d := range s.open[n:] {
-		if d.err == nil {
-			_ = unix.Close(d.fd)
-		}
-	}
-	s.open = s.open[:n]
-}
-
-// dir opens a directory of the source, which stays open while the survey is in it.
-func (s *survey) dir(rel string) (int, error) {
-	n := len(s.open)
-	for n > 1 && s.open[n-1].path != rel && !strings.HasPrefix(rel, s.open[n-1].path+"/") {
-		n--
-	}
-	s.close(n)
-	top := s.open[n-1]
-	for top.path != rel {
-		begin := 0
-		if top.path != "." {
-			begin = len(top.path) + 1
-		}
-		name, _, _ := strings.Cut(rel[begin:], "/")
-		next := openDir{path: rel[:begin+len(name)], err: top.err}
-		if next.err == nil {
-			next.fd, next.err = beneath.Open(top.fd, name, unix.O_PATH|unix.O_DIRECTORY, 0)
-		}
-		s.open = append(s.open, next)
-		top = next
-	}
-	return top.fd, top.err
-}
-
 // version looks at what is there, and keeps the content of a file that this job or another
 // one may have to merge.
 func (s *survey) version(c *change, parent int) (version, error) {
@@ -326,7 +281,7 @@ func (s *survey) judge(c *change) {
 		c.why, c.hard = "it is no file, directory or link", true
 	case now.Kind == beneath.Dir && c.old != beneath.Dir:
 		c.why, c.hard = "a directory is in its place", true
-	case now.Kind == c.old && (now.Kind == "" || now.Kind == beneath.Dir):
+	case now.Kind == c.old && (now.Kind == "" || now.Kind == beneath.Dir) && !s.replaces(c):
 	case c.old == "":
 		c.why = "something new is in its place"
 	case now.Kind == "":
@@ -335,7 +290,7 @@ func (s *survey) judge(c *change) {
 		c.why = "it is of another type now"
 	case now.Sum != raw(c.oldSum):
 		c.why = "its content is not what the session's change was made from"
-	case now.CTime > cmp.Or(c.since, s.job.Since) && !s.own[c.path].is(now):
+	case now.CTime > s.since(c) && !s.own[c.path].is(now):
 		c.why = "it was changed since the session began"
 	}
 }

@@ -29,6 +29,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // MaxLayers is how many lower layers a tree may have: the kernel is given their names in
@@ -74,6 +76,10 @@ type Tree struct {
 	// Since is when it began, in ns: a file of the source with a later change time was
 	// changed beside the session. Begin sets what is 0.
 	Since int64 `json:"since"`
+	// Clock is by how much the wall clock was ahead of Boot's monotonic one then, in ns, and
+	// Boot the boot of the host; "" in a tree of an older daemon. Begin and Applied set them.
+	Clock int64  `json:"clock,omitempty"`
+	Boot  string `json:"boot,omitempty"`
 	// Upper takes the changes, "" in a tree that is over and had none. Lower are what lies
 	// below it, the uppermost first. All are names of layers.
 	Upper string   `json:"upper,omitempty"`
@@ -213,7 +219,7 @@ func (s *Store) Begin(t *Tree) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.Since == 0 {
-		t.Since = Now()
+		t.begin(Now())
 	}
 	if err := s.renewLocked(t); err != nil {
 		return fmt.Errorf("layers of session %s: %w", t.Session, err)
@@ -227,6 +233,28 @@ func (s *Store) Put(t *Tree) error {
 	defer s.mu.Unlock()
 	return s.writeLocked(t)
 }
+
+// begin says when the tree begins, and by which clock.
+func (t *Tree) begin(now int64) {
+	t.Since, t.Clock, t.Boot = now, clock(unix.CLOCK_REALTIME)-clock(unix.CLOCK_BOOTTIME), boot()
+}
+
+// SetBack is by how much the wall clock was set back since the tree began, in ns: files that
+// were changed later may have change times that are so much smaller. After a boot only a
+// clock that is behind the beginning shows it. Less than a second is how clocks are steered.
+func (t *Tree) SetBack() int64 {
+	back := t.Since - Now()
+	if t.Boot != "" && t.Boot == boot() {
+		back = t.Clock - (clock(unix.CLOCK_REALTIME) - clock(unix.CLOCK_BOOTTIME))
+	}
+	if back < int64(time.Second) {
+		return 0
+	}
+	return back
+}
+
+// boot names the host's boot.
+var boot = sync.OnceValue(state.BootID)
 
 // Now is a time, in ns, that no file has as its change time yet. Those that are changed
 // next may have an earlier one, by a tick of the clock that file systems take them from.

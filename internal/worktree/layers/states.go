@@ -143,7 +143,7 @@ func (s *Store) Outdate(session string) (*Tree, error) {
 // from there. One that is over has no checkpoint to come back to.
 func (s *Store) Applied(session string, since int64) (*Tree, error) {
 	return s.reset(session, func(t *Tree) ([]string, error) {
-		if t.Since = since; !t.Ended.IsZero() {
+		if t.begin(since); !t.Ended.IsZero() {
 			t.Checkpoints = nil
 		}
 		return nil, nil

@@ -1,0 +1,159 @@
+package apply
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/beneath"
+)
+
+// bothSides is a session and somebody else who change the same files at random moments, and
+// looks of the daemon in between.
+type bothSides struct {
+	*rig
+	rand    *rand.Rand
+	names   []string
+	wrote   map[string]bool // by the session
+	kept    map[string]bool // a look came before anybody changed the source's file
+	touched map[string]bool // in the source
+}
+
+// edit changes some lines of a file, or removes it.
+func (b *bothSides) edit(dir, name string) {
+	old, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil || b.rand.IntN(8) == 0 {
+		remove(b.t, dir, name)
+		return
+	}
+	lines := strings.SplitAfter(string(old), "\n")
+	for range 1 + b.rand.IntN(2) {
+		lines[b.rand.IntN(len(lines)-1)] = fmt.Sprintf("%d\n", 100+b.rand.IntN(900))
+	}
+	write(b.t, dir, map[string]string{name: strings.Join(lines, "")})
+}
+
+func (b *bothSides) look() *Look {
+	return &Look{Dir: b.job.Dir, Source: b.job.Source, Owner: b.job.Owner, Since: b.job.Since}
+}
+
+func (b *bothSides) step() {
+	name := b.names[b.rand.IntN(len(b.names))]
+	switch b.rand.IntN(4) {
+	case 0, 1:
+		b.edit(b.work, name)
+		b.wrote[name] = true
+	case 2:
+		b.edit(b.source, name)
+		b.touched[name] = true
+	default:
+		_, err := b.look().Keep(b.t.Context(), slices.Sorted(maps.Keys(b.wrote)), 1<<20)
+		must(b.t, err)
+		for name := range b.wrote {
+			b.kept[name] = b.kept[name] || !b.touched[name]
+		}
+	}
+}
+
+// oracle is what git makes of both sides; false for a conflict.
+func (b *bothSides) oracle(name string) (string, bool) {
+	out, err := exec.Command("git", "merge-file", "-p", b.source+"/"+name, b.base+"/"+name, b.work+"/"+name).Output()
+	return string(out), err == nil
+}
+
+// TestBothSides: a change is stale exactly where somebody has touched the source's file, and
+// what --merge makes of a file whose base was kept is what git makes of it.
+func TestBothSides(t *testing.T) {
+	t.Parallel()
+	merged := 0
+	for seed := range uint64(40) {
+		files, b := map[string]string{}, &bothSides{rand: rand.New(rand.NewPCG(seed, 1)), wrote: map[string]bool{}, kept: map[string]bool{}, touched: map[string]bool{}}
+		for i := range 6 {
+			name := fmt.Sprintf("d%d/f%d", i%2, i)
+			files[name], b.names = strings.Repeat(numbers, 4), append(b.names, name)
+		}
+		b.rig = begin(t, tree(t, files))
+		for range 30 {
+			b.step()
+		}
+		merged += b.check(seed)
+	}
+	if merged < 10 {
+		t.Errorf("only %d files were merged", merged)
+	}
+}
+
+func (b *bothSides) check(seed uint64) (merged int) {
+	b.t.Helper()
+	before, is := look(b.t, b.source), look(b.t, b.work)
+	var places []Place
+	for _, name := range b.names {
+		p := Place{Path: name, Status: client.ChangeModified, Kind: beneath.File}
+		switch {
+		case before[name] == is[name]:
+			continue // the source has it
+		case before[name] == "":
+			p.Status = client.ChangeAdded
+		case is[name] == "":
+			p.Status, p.Kind = client.ChangeDeleted, ""
+		}
+		if b.wrote[name] {
+			places = append(places, p)
+		}
+	}
+	stale, err := b.look().Stale(b.t.Context(), places)
+	must(b.t, err)
+	for i, p := range places {
+		// Of what was removed from the source before any look nothing tells.
+		want := b.touched[p.Path] && (p.Status != client.ChangeAdded || b.kept[p.Path])
+		if stale[i] != want {
+			b.t.Errorf("seed %d: %s (%s) is stale %v, want %v", seed, p.Path, p.Status, stale[i], want)
+		}
+		if p.Status != client.ChangeModified || !b.kept[p.Path] || !stale[i] {
+			continue
+		}
+		want2, clean := b.oracle(p.Path)
+		_, err := b.applyArchive(client.ApplyRequest{Merge: true, Paths: []string{p.Path}}, b.agents(p.Path))
+		now := look(b.t, b.source)[p.Path]
+		switch {
+		case clean && (err != nil || now != "file 644 "+want2):
+			b.t.Errorf("seed %d: merged %s: %v: %q, want %q", seed, p.Path, err, now, want2)
+		case !clean && (err == nil || now != before[p.Path]):
+			b.t.Errorf("seed %d: %s is a conflict for git: %v, %q", seed, p.Path, err, now)
+		case clean:
+			merged++
+		}
+	}
+	return merged
+}
+
+// TestClockSetBack: a file that was changed while the clock was behind the session's
+// beginning is in the way, and is no base of anybody.
+func TestClockSetBack(t *testing.T) {
+	g := begin(t, tree(t, map[string]string{"f": numbers}))
+	write(t, g.work, map[string]string{"f": "mine"})
+	write(t, g.source, map[string]string{"f": "theirs"})
+	const day = int64(24 * 3600e9)
+	g.job.Since += day // the same as if the clock was a day ahead then
+	l := &Look{Dir: g.job.Dir, Source: g.job.Source, Owner: g.job.Owner, Since: g.job.Since}
+	place := []Place{{"f", client.ChangeModified, beneath.File}}
+	for _, back := range []int64{0, day} {
+		g.job.Back, l.Back = back, back
+		stale, err := l.Stale(t.Context(), place)
+		must(t, err)
+		kept, err := l.Keep(t.Context(), []string{"f"}, 1<<20)
+		must(t, err)
+		must(t, os.RemoveAll(g.job.Dir))
+		_, err = g.apply(client.ApplyRequest{DryRun: true})
+		if known := back > 0; stale[0] != known || (kept == 0) != known || (err != nil) != known {
+			t.Errorf("back %d: stale %v, %d bytes kept, %v", back, stale[0], kept, err)
+		}
+	}
+}
