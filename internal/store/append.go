@@ -93,6 +93,8 @@ func (tx *Tx) Put(e *Entry) error {
 type job struct {
 	fn   func(*Tx) error // nil for a flush
 	done chan error      // buffered: the writer never waits for a caller
+
+	refused error // by fn, beside other jobs; the writer's own
 }
 
 // Write runs fn in a transaction, after everything that was appended before, and

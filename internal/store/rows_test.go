@@ -310,3 +310,43 @@ func TestIDs(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusalBesideOthers: a write that is refused takes back what it did, events too, and
+// the others of its batch are done once.
+func TestRefusalBesideOthers(t *testing.T) {
+	s := newTest(t)
+	held, begun := make(chan struct{}), make(chan struct{})
+	first := s.enqueue(&job{done: make(chan error, 1), fn: func(*Tx) error { close(begun); <-held; return nil }})
+	<-begun // what comes now is one batch
+	refusal := errors.New("no")
+	runs := make([]int, 5)
+	var done []<-chan error
+	for i := range runs {
+		done = append(done, s.enqueue(&job{done: make(chan error, 1), fn: func(tx *Tx) error {
+			runs[i]++
+			tx.AddEvent(client.Event{Type: "x", Time: testTime(), Session: fmt.Sprint(i)})
+			err := tx.TakeLease(uint32(i+1)<<16, fmt.Sprint(i))
+			if i%2 == 1 {
+				err = refusal
+			}
+			return err
+		}}))
+	}
+	close(held)
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range done {
+		if err := <-c; (i%2 == 1) != errors.Is(err, refusal) || runs[i] != 1 {
+			t.Errorf("write %d: %v, and it ran %d times", i, err, runs[i])
+		}
+	}
+	leased, _, err := s.Leases(t.Context())
+	if err != nil || len(leased) != 3 {
+		t.Errorf("leases %v, %v", leased, err)
+	}
+	n, err := one(t.Context(), &s.rd, "SELECT count(*) FROM events WHERE session IN ('1', '3')", column[int64])
+	if err != nil || n != 0 {
+		t.Errorf("%d events of what was refused, %v", n, err)
+	}
+}

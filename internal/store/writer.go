@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -106,8 +107,8 @@ func (w *writer) serve(batch []*job) {
 	}
 }
 
-// commit does a batch in one transaction. When one of several jobs refuses, the
-// batch is undone and each is done alone, so that nobody fails for another.
+// commit does a batch in one transaction, of which a job that refuses takes back its own
+// part. When the whole fails, each job is done alone, so that nobody fails for another.
 func (w *writer) commit(batch []*job) {
 	err := w.transact(batch)
 	if err != nil && len(batch) > 1 {
@@ -120,7 +121,7 @@ func (w *writer) commit(batch []*job) {
 		w.checkpoints.committed.Add(int64(len(batch)))
 	}
 	for _, j := range batch {
-		j.done <- err
+		j.done <- cmp.Or(err, j.refused)
 	}
 }
 
@@ -130,7 +131,8 @@ func (w *writer) transact(batch []*job) error {
 	}
 	tx := &Tx{st: &w.st}
 	for _, j := range batch {
-		if err := j.fn(tx); err != nil {
+		err := w.part(tx, j, len(batch) > 1)
+		if err != nil {
 			w.rollback()
 			return classify(err)
 		}
@@ -139,6 +141,27 @@ func (w *writer) transact(batch []*job) error {
 		return w.end(nil)
 	}
 	return w.endWithEvents(tx.events)
+}
+
+// part does one job of a transaction. Beside others it takes back what it did when it
+// refuses; an error is one of the whole.
+func (w *writer) part(tx *Tx, j *job, beside bool) error {
+	if !beside {
+		j.refused = nil
+		return j.fn(tx)
+	}
+	if _, err := w.st.exec("SAVEPOINT job"); err != nil {
+		return err
+	}
+	events := len(tx.events)
+	if j.refused = classify(j.fn(tx)); j.refused != nil {
+		if _, err := w.st.exec("ROLLBACK TO job"); err != nil {
+			return j.refused // SQLite has undone it all
+		}
+		tx.events = tx.events[:events]
+	}
+	_, err := w.st.exec("RELEASE job")
+	return err
 }
 
 // endWithEvents inserts the events of a transaction and commits it. From the ids
