@@ -191,8 +191,9 @@ type Overlay struct {
 type Relaying interface {
 	// Relay puts the worktree that c says, and what it is compared with, into the place of
 	// those that are there; c's other mounts stay as they are. No process of the tools may
-	// be alive. ErrBusy: something still uses it, and nothing has changed;
-	// after another error the worktree may be missing.
+	// be alive. ErrBusy: something still uses it; ErrMountTarget: one of those other mounts
+	// would have no place. In both cases the old worktree is in its place. After another error
+	// it may be missing. A daemon that dies here leaves what the next Relay goes on with.
 	Relay(ctx context.Context, c *Claim) error
 }
 

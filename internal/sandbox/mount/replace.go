@@ -16,34 +16,176 @@ import (
 	"github.com/toold/toold/internal/thread"
 )
 
-// Replace puts detached mounts into the places of mounts at the same targets, in the
-// mount namespace of the process whose /proc directory is proc. Mounts that lie in one of
-// them do so afterwards too. One that something uses fails with sandbox.ErrBusy and stays;
-// those before it in the list are replaced by then.
-func Replace(proc *os.File, mounts []Detached) error {
+// Replace puts detached mounts into the places of two that are there, in the mount namespace of
+// the process whose /proc directory is proc: of that at aside, below which nothing is mounted,
+// and of that at tree. Mounts that lie in tree do so afterwards too. It fails with
+// sandbox.ErrBusy where something uses what is to go, and with sandbox.ErrMountTarget where the
+// new one has no place for a mount that lies in the old one; then that one is in its place.
+//
+// It may end at any moment without anything being lost: the old tree is moved over aside until
+// the new one is whole, so that either is always mounted somewhere in the namespace, and the
+// next Replace begins with what this one has left. It closes the files of both.
+func Replace(proc *os.File, tree, aside Detached) error {
+	defer tree.File.Close()
+	defer aside.File.Close()
 	_, err := thread.Run(func() (struct{}, error) {
-		there, err := mountsOf(proc)
-		if err != nil {
-			return struct{}{}, err
-		}
 		root, err := enter(proc)
 		if err != nil {
 			return struct{}{}, err
 		}
 		defer root.Close()
-		for _, m := range mounts {
-			if err := replaceOne(root, m, there); err != nil {
-				return struct{}{}, fmt.Errorf("replace %s: %w", m.Target, err)
-			}
-		}
-		return struct{}{}, nil
+		r := &replacing{proc: proc, root: root, tree: tree.Target, aside: aside.Target, step: func() {}}
+		return struct{}{}, r.replace(tree, aside)
 	})
 	return err
 }
 
-// mountsOf are all mounts that a process sees.
-func mountsOf(proc *os.File) ([]*mountinfo.Info, error) {
-	f, err := process.OpenIn(proc, "mountinfo", unix.O_RDONLY)
+// replacing is one Replace, on a thread in the namespace.
+type replacing struct {
+	proc, root  *os.File
+	tree, aside string
+	step        func() // between two changes; tests end it there
+}
+
+func (r *replacing) replace(tree, aside Detached) error {
+	if err := r.goOn(); err != nil {
+		return err
+	}
+	if err := r.replaceAside(aside); err != nil {
+		return fmt.Errorf("replace %s: %w", r.aside, err)
+	}
+	if err := r.replaceTree(tree); err != nil {
+		return fmt.Errorf("replace %s: %w", r.tree, err)
+	}
+	return nil
+}
+
+// goOn brings what an earlier Replace has begun to an end.
+func (r *replacing) goOn() error {
+	all, err := r.mounts()
+	if err != nil || count(all, r.aside) < 2 {
+		return err
+	}
+	if count(all, r.tree) == 0 {
+		return r.move(r.aside, r.tree)
+	}
+	return r.finish()
+}
+
+func (r *replacing) replaceAside(with Detached) error {
+	all, err := r.mounts()
+	if err == nil && count(all, r.aside) > 0 {
+		err = unmountAt(r.root, r.aside)
+	}
+	if err != nil {
+		return err
+	}
+	r.step()
+	return attachOne(r.root, with)
+}
+
+func (r *replacing) replaceTree(with Detached) error {
+	all, err := r.mounts()
+	if err != nil {
+		return err
+	}
+	if count(all, r.tree) == 0 { // an earlier version was ended between taking off and putting on
+		return attachOne(r.root, with)
+	}
+	r.step()
+	if err := r.move(r.tree, r.aside); err != nil {
+		return err
+	}
+	r.step()
+	if err := attachOne(r.root, with); err != nil {
+		return errors.Join(err, r.move(r.aside, r.tree))
+	}
+	_ = with.File.Close() // or it would be in use
+	r.step()
+	return r.finish()
+}
+
+// finish gives the new tree what is mounted in the old one, which lies aside, and takes that
+// off; or else it puts the old one back.
+func (r *replacing) finish() error {
+	err := r.copyBelow(r.aside, r.tree)
+	if err == nil {
+		err = r.takeOff(r.aside)
+	}
+	if err == nil || !errors.Is(err, sandbox.ErrBusy) && !errors.Is(err, sandbox.ErrMountTarget) {
+		return err
+	}
+	r.step()
+	return errors.Join(err, r.copyBelow(r.tree, r.aside), r.takeOff(r.tree), r.move(r.aside, r.tree))
+}
+
+// copyBelow mounts in one mount what is mounted in another and not there yet.
+func (r *replacing) copyBelow(from, to string) error {
+	all, err := r.mounts()
+	if err != nil {
+		return err
+	}
+	has := below(to, all)
+	for _, name := range below(from, all) {
+		if slices.Contains(has, name) {
+			continue
+		}
+		m, err := r.clone(from + name)
+		if err != nil {
+			return err
+		}
+		err = errors.Join(attachOne(r.root, Detached{File: m, Target: to + name, Plain: true}), m.Close())
+		if err != nil {
+			return err
+		}
+		has = append(has, name)
+		r.step()
+	}
+	return nil
+}
+
+// takeOff unmounts what is at a place, after all that lies in it.
+func (r *replacing) takeOff(place string) error {
+	all, err := r.mounts()
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Backward(below(place, all)) {
+		if err := unmountAt(r.root, place+name); err != nil {
+			return err
+		}
+		r.step()
+	}
+	return unmountAt(r.root, place)
+}
+
+// move moves the uppermost mount at a place, with all that lies in it, over what is at another.
+func (r *replacing) move(from, to string) error {
+	f, err := OpenPlace(r.root, from)
+	if err != nil {
+		return err
+	}
+	defer f.Close() // before it is taken off, or it is in use
+	return attachOne(r.root, Detached{File: f, Target: to})
+}
+
+// clone is a detached mount of what is mounted at a place, alone.
+func (r *replacing) clone(place string) (*os.File, error) {
+	at, err := openAt(r.root, place, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	fd, err := unix.OpenTree(int(at.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return nil, fmt.Errorf("%s: open_tree: %w", place, err)
+	}
+	return os.NewFile(uintptr(fd), place), nil
+}
+
+// mounts are all that the process sees.
+func (r *replacing) mounts() ([]*mountinfo.Info, error) {
+	f, err := process.OpenIn(r.proc, "mountinfo", unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
@@ -51,52 +193,25 @@ func mountsOf(proc *os.File) ([]*mountinfo.Info, error) {
 	return mountinfo.GetMountsFromReader(f, nil)
 }
 
-func replaceOne(root *os.File, m Detached, there []*mountinfo.Info) error {
-	lifted, err := lift(root, below(m.Target, there))
-	if err == nil {
-		if err = unmountAt(root, m.Target); err == nil {
-			err = attachOne(root, m)
-		}
-	}
-	for _, l := range slices.Backward(lifted) {
-		err = errors.Join(err, attachOne(root, l), l.File.Close())
-	}
-	return err
-}
-
-// below are the places of mounts below a place, the deepest first.
-func below(place string, mounts []*mountinfo.Info) []string {
-	var list []string
+// count is how many mounts lie one over the other at a place.
+func count(mounts []*mountinfo.Info, place string) (n int) {
 	for _, m := range mounts {
-		if strings.HasPrefix(m.Mountpoint, place+"/") {
-			list = append(list, m.Mountpoint)
+		if m.Mountpoint == place {
+			n++
 		}
 	}
-	slices.Sort(list)
-	slices.Reverse(list)
-	return list
+	return n
 }
 
-// lift takes mounts off their targets and keeps them. Those that it gives with an error
-// are to be put back.
-func lift(root *os.File, targets []string) (lifted []Detached, err error) {
-	for _, t := range targets {
-		at, err := OpenPlace(root, t)
-		if err != nil {
-			return lifted, err
+// below are the places of mounts below a place, without its name, each before those in it.
+func below(place string, mounts []*mountinfo.Info) (names []string) {
+	for _, m := range mounts {
+		if name, ok := strings.CutPrefix(m.Mountpoint, place); ok && strings.HasPrefix(name, "/") {
+			names = append(names, name)
 		}
-		fd, err := unix.OpenTree(int(at.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
-		_ = at.Close() // or the mount is in use
-		if err != nil {
-			return lifted, fmt.Errorf("%s: open_tree: %w", t, err)
-		}
-		m := Detached{File: os.NewFile(uintptr(fd), t), Target: t}
-		if err := unmountAt(root, t); err != nil {
-			return lifted, errors.Join(err, m.File.Close())
-		}
-		lifted = append(lifted, m)
 	}
-	return lifted, nil
+	slices.Sort(names)
+	return names
 }
 
 // unmountAt takes off the mount at target. Its directory is found without following a link.

@@ -48,8 +48,10 @@ func (s Session) Relay(proc *os.File) error {
 		return err
 	}
 	defer d.closeMounts()
-	mounts := slices.DeleteFunc(slices.Clone(d.set.Mounts), func(m Detached) bool { return m.Target == sandbox.TreeDir })
-	return Replace(proc, mounts)
+	at := func(target string) Detached {
+		return d.set.Mounts[slices.IndexFunc(d.set.Mounts, func(m Detached) bool { return m.Target == target })]
+	}
+	return Replace(proc, at(d.Worktree.Target), at(filepath.Join(sandbox.TreeDir, sandbox.TreeBase)))
 }
 
 // source is a directory below layers, and whose ids are shown as the tool user's.

@@ -78,6 +78,8 @@ func (x *subject) lay(ctx context.Context, before *layers.Tree) error {
 		err = fault.Conflict.Errorf("session %s: %w", x.row.ID, err).Next("end the session: its changes stay, and can be applied, discarded and forked then")
 	case errors.Is(err, sandbox.ErrBusy):
 		err = fault.Conflict.Errorf("the worktree of session %s is in use: %w", x.row.ID, err).Next("end what runs in it, then try again")
+	case errors.Is(err, sandbox.ErrMountTarget):
+		err = fault.Conflict.Errorf("session %s: what is mounted in its worktree would have no place there: %w", x.row.ID, err).Next("make its directory in the source again, then try again")
 	case errors.Is(err, unix.ENOSPC):
 		err = full(x.row.ID)
 	default:
