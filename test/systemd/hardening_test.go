@@ -9,11 +9,12 @@ import (
 )
 
 // TestExposure: systemd's own measure of what a service could do to the host stays
-// where it is.
+// where it is: 5.0, and 0.2 for CAP_NET_ADMIN, without which kernels before 6.12 hold no session
+// where cgroups are v2 alone.
 func TestExposure(t *testing.T) {
 	m := start(t, nil)
 	for _, unit := range []string{"toold.service", "toold-sessions.service"} {
-		out, err := m.try("systemd-analyze", "security", "--no-pager", "--offline=yes", "--threshold=50", "/usr/lib/systemd/system/"+unit)
+		out, err := m.try("systemd-analyze", "security", "--no-pager", "--offline=yes", "--threshold=52", "/usr/lib/systemd/system/"+unit)
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		t.Log(lines[len(lines)-1])
 		if err != nil {

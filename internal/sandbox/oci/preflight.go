@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -27,6 +28,7 @@ func preflights(uidBase uint32) []func() client.Check {
 		userNamespaceCheck,
 		procCheck,
 		cgroupCheck,
+		deviceCheck,
 	}
 }
 
@@ -50,7 +52,7 @@ const inContainer = "in a container add --privileged, or the shorter list of rig
 
 // capabilities of root that are of use here, and what is lost without them. In a
 // session's user namespace, which root owns, it has all of them in any case: there
-// it needs neither CAP_KILL nor CAP_NET_ADMIN.
+// it needs no CAP_KILL. Whether the kernel wants CAP_NET_ADMIN, deviceCheck asks it.
 var capabilities = map[int]struct{ name, without string }{
 	unix.CAP_SYS_ADMIN:    {"CAP_SYS_ADMIN", "nothing works"},
 	unix.CAP_SETUID:       {"CAP_SETUID", "nothing works"},
@@ -208,4 +210,55 @@ func readNumber(path string) (int, error) {
 		return 0, err
 	}
 	return strconv.Atoi(strings.TrimSpace(string(data)))
+}
+
+// deviceCheck asks the kernel, as a runtime does, which programs say what devices a cgroup may
+// use. Where no v1 controller does, the runtime has to attach one, for which kernels before 6.12
+// want CAP_NET_ADMIN (seen with 6.1; 6.12 does not).
+func deviceCheck() client.Check {
+	c := client.Check{Group: "host", Name: "device rules", Status: client.CheckOK, Detail: "can be set"}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil || byV1(string(own), "devices") {
+		return c
+	}
+	at, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup2"))
+	if err != nil || len(at) == 0 {
+		return c // cgroupCheck says so
+	}
+	dir, err := os.Open(at[0].Mountpoint)
+	if err != nil {
+		return c
+	}
+	defer dir.Close()
+	if err = queryDevices(dir); err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
+		return c // a kernel without them says so in the runtime's words
+	}
+	c.Status = client.CheckFail
+	c.Detail = fmt.Sprintf("the kernel does not let toold say which devices a sandbox may use (%v)", err)
+	c.Hint = "give it CAP_NET_ADMIN, which kernels before 6.12 want for that on cgroup v2; in a service CapabilityBoundingSet=, as the shipped units have it; " + inContainer
+	return c
+}
+
+// byV1 reports whether a controller is on a v1 hierarchy, by the text of /proc/self/cgroup.
+func byV1(own, controller string) bool {
+	for line := range strings.Lines(own) {
+		if f := strings.SplitN(line, ":", 3); len(f) == 3 && slices.Contains(strings.Split(f[1], ","), controller) {
+			return true
+		}
+	}
+	return false
+}
+
+// queryDevices is bpf(BPF_PROG_QUERY) for the device programs of a cgroup, without their ids.
+func queryDevices(cgroup *os.File) error {
+	attr := struct {
+		targetFD, attachType, queryFlags, attachFlags uint32
+		ids                                           uint64
+		count, _                                      uint32
+	}{targetFD: uint32(cgroup.Fd()), attachType: unix.BPF_CGROUP_DEVICE}
+	_, _, e := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_QUERY, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
+	if e != 0 {
+		return fmt.Errorf("bpf: %w", e)
+	}
+	return nil
 }

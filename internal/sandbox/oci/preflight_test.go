@@ -1,6 +1,13 @@
 package oci
 
-import "testing"
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
 
 func TestMapped(t *testing.T) {
 	for _, tt := range []struct {
@@ -20,5 +27,42 @@ func TestMapped(t *testing.T) {
 		if got := mapped(tt.text, tt.base); got != tt.want {
 			t.Errorf("%q, %d: %v", tt.text, tt.base, got)
 		}
+	}
+}
+
+func TestByV1(t *testing.T) {
+	hybrid := "12:devices:/user.slice\n4:cpu,cpuacct:/\n0::/user.slice/session\n"
+	for controller, want := range map[string]bool{"devices": true, "cpuacct": true, "cpu": true, "memory": false} {
+		if got := byV1(hybrid, controller); got != want {
+			t.Errorf("%q: %v", controller, got)
+		}
+	}
+	if byV1("0::/\n", "devices") || byV1("", "devices") {
+		t.Error("v2 alone has devices on v1")
+	}
+}
+
+// TestQueryDevices: the question is one that the kernel understands.
+func TestQueryDevices(t *testing.T) {
+	at, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup2"))
+	if err != nil || len(at) == 0 {
+		t.Skipf("no cgroup v2 is mounted here (%v)", err)
+	}
+	dir, err := os.Open(at[0].Mountpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	err = queryDevices(dir)
+	if os.Getuid() == 0 && err != nil || err != nil && !errors.Is(err, unix.EPERM) {
+		t.Error(err)
+	}
+	file, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := queryDevices(file); err == nil {
+		t.Error("what is no cgroup has programs")
 	}
 }
