@@ -147,15 +147,16 @@ func (l *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreat
 			return nil, err
 		}
 	}
-	disk := r.Limits.Disk
-	if err := l.checkCreate(&r, d, set, ten, set.free(p)); err != nil {
+	asked := r.Limits
+	notes, err := l.checkCreate(&r, d, set, ten, l.bounds(p, set, from))
+	if err != nil {
 		return nil, err
 	}
 	if err := l.checkRules(p.Tenant, &r); err != nil {
 		return nil, err
 	}
-	pl := &plan{p: p, set: set, req: r, disk: r.Limits.Disk, driver: d, keyHash: hash, seed: from}
-	pl.req.Limits.Disk = disk
+	pl := &plan{p: p, set: set, req: r, asked: asked, disk: r.Limits.Disk, driver: d, keyHash: hash, notes: notes, seed: from}
+	pl.req.Limits.Disk = asked.Disk
 	if from.Internal { // it looks at what another one has
 		pl.req.Budget = client.Budget{}
 	}
@@ -233,7 +234,7 @@ func (l *life) newRow(pl *plan) store.Session {
 	if pl.image != nil {
 		v.Image = imageRef(pl.image)
 	}
-	r.Env = namesOnly(r.Env)
+	r.Env, r.Limits = namesOnly(r.Env), pl.asked // what was filled in is nobody's wish
 	return store.Session{
 		Session: v, Request: r, OwnerUID: p.UID, Incarnation: hex.EncodeToString(random[:16]), Nonce: random[16:],
 		Until: until, Born: steady.Now().In(0), HomeDisk: pl.homeDisk, CachePlaces: pl.caches.places, LeaseStart: pl.start, TokenHash: pl.hash, KeyHash: pl.keyHash, Shell: l.settings.Load().Shell,

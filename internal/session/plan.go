@@ -17,8 +17,9 @@ type plan struct {
 	p        auth.Principal // who asks
 	set      *Settings
 	req      client.SessionCreate
-	disk     client.Size // limits.disk of one that has a disk; there is no default for nothing
-	homeDisk bool        // the home directory is on one
+	asked    client.Limits // as the request named them
+	disk     client.Size   // limits.disk of one that has a disk; there is no default for nothing
+	homeDisk bool          // the home directory is on one
 	promised promise
 	driver   sandbox.Driver
 	spec     sandbox.Spec

@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -236,5 +240,44 @@ func TestRealManyCheckpoints(t *testing.T) {
 			t.Fatalf("restore %d: %v", i, err)
 		}
 		b.says("many", "cat n; ls f* | wc -l", fmt.Sprintf("%d\n%d", i, i+1))
+	}
+}
+
+// TestRealSmallHost: on a state disk that is smaller than the default of limits.disk a session
+// has what there is, and its changes can be looked at, applied and forked.
+func TestRealSmallHost(t *testing.T) {
+	h := newRealHouse(t)
+	if err := unix.Mount("tmpfs", h.Dir, "tmpfs", 0, "size=400m,mode=711"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(h.Dir, unix.MNT_DETACH) })
+	testrig.Must(t, testrig.Build(h.Dir, "cmd/toolagent"))
+	b := &boundRig{t, h, openReal(t, h)}
+	if err := b.m.cfg.Trees.Bounded(); err != nil {
+		t.Skip(err)
+	}
+	set := *b.m.settings.Load()
+	set.Limits.Disk, set.MinFree = 4<<30, 0
+	b.m.Reload(set)
+	src := b.over("small")
+	s, err := b.m.Get(t.Context(), owner, "small")
+	if err != nil || s.Limits.Disk >= 4<<30 || !slices.ContainsFunc(s.Notes, func(n string) bool { return strings.Contains(n, "limits.disk is ") }) {
+		t.Fatalf("limits %+v, notes %q, %v", s.Limits, s.Notes, err)
+	}
+	b.says("small", "echo one >one; cat one", "one")
+	if c, err := b.m.trees.Changes(t.Context(), owner, "small", client.DiffQuery{}); err != nil || c.Files != 1 {
+		t.Errorf("changes: %+v, %v", c, err)
+	}
+	if _, err := b.m.trees.Fork(t.Context(), owner, "small", client.ForkRequest{Name: "fork"}); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.m.trees.Apply(t.Context(), owner, "small", client.ApplyRequest{}); err != nil {
+		t.Error(err)
+	}
+	if got := sourceFiles(t, src); got["one"] != "one\n" {
+		t.Errorf("the source has %q", got)
+	}
+	if err := b.m.EndAll(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/cache/builtin"
 	"github.com/toold/toold/internal/environ"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/limits"
+	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/skill"
 	"github.com/toold/toold/internal/tool"
 )
@@ -35,39 +37,45 @@ var (
 
 // checkCreate checks all of a request that can be checked without looking at
 // the host, and fills in what was left out.
-func (dm *daemon) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Settings, ten Tenant, free bool) error {
+func (dm *daemon) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Settings, ten Tenant, bounds limits.Config) (notes []string, err error) {
 	if r.Name != "" && (!namePattern.MatchString(r.Name) || strings.HasPrefix(r.Name, "ses_")) {
-		return fault.Invalid.Errorf("name %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit and not with ses_", shown(r.Name))
+		return nil, fault.Invalid.Errorf("name %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit and not with ses_", shown(r.Name))
 	}
 	if len(r.Delegates) > 0 {
-		return notYet("delegates", strings.Join(r.Delegates, ","), "leave them out")
+		return nil, notYet("delegates", strings.Join(r.Delegates, ","), "leave them out")
 	}
 	if err := tool.CheckChoice(r.Tools); err != nil {
-		return fault.Invalid.Errorf("tools: %v", err)
+		return nil, fault.Invalid.Errorf("tools: %v", err)
 	}
 	if err := dm.checkRuntime(r, d, ten); err != nil {
-		return err
+		return nil, err
 	}
 	if err := checkLabels(r.Labels); err != nil {
-		return err
+		return nil, err
 	}
 	if err := environ.Check(r.Env); err != nil {
-		return err
+		return nil, err
 	}
 	if err := checkTimes(r, set); err != nil {
-		return err
+		return nil, err
 	}
 	if err := checkPlaces(r); err != nil {
-		return err
+		return nil, err
 	}
 	if err := set.settleBudget(r, ten); err != nil {
-		return err
+		return nil, err
 	}
-	c := limits.Config{Default: set.Limits, TenantDefault: ten.Limits, StateDir: dm.cfg.OutputDir}
-	if !free {
+	return limits.Fill(&r.Limits, bounds)
+}
+
+// bounds are what the limits of a session that p makes come from.
+func (dm *daemon) bounds(p auth.Principal, set *Settings, from trees.Seed) limits.Config {
+	ten := set.Tenants[p.Tenant]
+	c := limits.Config{Default: set.Limits, TenantDefault: ten.Limits, StateDir: dm.cfg.OutputDir, Give: from.From != nil}
+	if !set.free(p) {
 		c.Most, c.TenantMost = set.MaxLimits, ten.MaxLimits
 	}
-	return limits.Fill(&r.Limits, c)
+	return c
 }
 
 // checkRuntime settles which runtime the session has, where the request or the

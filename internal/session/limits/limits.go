@@ -22,29 +22,34 @@ type Config struct {
 	Default, Most             client.Limits // of all sessions
 	TenantDefault, TenantMost client.Limits // of the tenant's, which stand over those
 	StateDir                  string        // whose file system bounds limits.disk
+	// Give: what is asked for and cannot be had gives way, as defaults do, where it would be
+	// refused. It is for sessions that begin with what another one was given, perhaps by an
+	// earlier configuration or on another host.
+	Give bool
 }
 
 // Fill puts what sessions get where nothing was asked for, and refuses what
-// is above the most of the configuration or more than the host has.
-func Fill(l *client.Limits, c Config) error {
+// is above the most of the configuration or more than the host has. notes say where a session
+// gets less than it would because the host has no more.
+func Fill(l *client.Limits, c Config) (notes []string, err error) {
 	if math.IsNaN(l.CPUs) || math.IsInf(l.CPUs, 0) {
-		return fault.Invalid.Errorf("limits.cpus is not a number")
+		return nil, fault.Invalid.Errorf("limits.cpus is not a number")
 	}
 	asked := *l
 	for _, err := range []error{
-		fill("cpus", l, &c, func(l *client.Limits) *float64 { return &l.CPUs }),
-		fill("memory", l, &c, func(l *client.Limits) *client.Size { return &l.Memory }),
-		fill("pids", l, &c, func(l *client.Limits) *int64 { return &l.PIDs }),
-		fill("tmp", l, &c, func(l *client.Limits) *client.Size { return &l.Tmp }),
-		fill("open_files", l, &c, func(l *client.Limits) *int64 { return &l.OpenFiles }),
-		fill("file_size", l, &c, func(l *client.Limits) *client.Size { return &l.FileSize }),
-		fill("disk", l, &c, func(l *client.Limits) *client.Size { return &l.Disk }),
-		fill("calls", l, &c, func(l *client.Limits) *int { return &l.Calls }),
-		fill("output", l, &c, func(l *client.Limits) *client.Size { return &l.Output }),
-		fill("wall", l, &c, func(l *client.Limits) *client.Duration { return &l.Wall }),
+		fill("cpus", l, &c, &notes, func(l *client.Limits) *float64 { return &l.CPUs }),
+		fill("memory", l, &c, &notes, func(l *client.Limits) *client.Size { return &l.Memory }),
+		fill("pids", l, &c, &notes, func(l *client.Limits) *int64 { return &l.PIDs }),
+		fill("tmp", l, &c, &notes, func(l *client.Limits) *client.Size { return &l.Tmp }),
+		fill("open_files", l, &c, &notes, func(l *client.Limits) *int64 { return &l.OpenFiles }),
+		fill("file_size", l, &c, &notes, func(l *client.Limits) *client.Size { return &l.FileSize }),
+		fill("disk", l, &c, &notes, func(l *client.Limits) *client.Size { return &l.Disk }),
+		fill("calls", l, &c, &notes, func(l *client.Limits) *int { return &l.Calls }),
+		fill("output", l, &c, &notes, func(l *client.Limits) *client.Size { return &l.Output }),
+		fill("wall", l, &c, &notes, func(l *client.Limits) *client.Duration { return &l.Wall }),
 	} {
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if asked.Tmp == 0 && (asked.Memory > 0 || l.Memory != c.Default.Memory) {
@@ -52,21 +57,31 @@ func Fill(l *client.Limits, c Config) error {
 		// the sizes that drivers give to what lies in memory.
 		l.Tmp = min(l.Tmp, max(l.Memory/8, leastTmp))
 	}
-	return nil
+	return notes, nil
 }
 
 // leastTmp is the smallest /tmp that is of any use.
 const leastTmp = 1 << 20
 
 // fill settles one limit, which at finds.
-func fill[T ~int64 | ~int | ~float64](name string, l *client.Limits, c *Config, at func(*client.Limits) *T) error {
+func fill[T ~int64 | ~int | ~float64](name string, l *client.Limits, c *Config, notes *[]string, at func(*client.Limits) *T) error {
 	v, most, key := at(l), *at(&c.Most), "limits.max."+name
 	if ten := *at(&c.TenantMost); ten > 0 && (most == 0 || ten <= most) {
 		most, key = ten, key+" of the tenant"
 	}
-	var host T                                        // 0: unknown, or without meaning
-	if *v > 0 || name == "cpus" || name == "memory" { // whose defaults give way to the host
+	var host T                                                          // 0: unknown, or without meaning
+	if *v > 0 || name == "cpus" || name == "memory" || name == "disk" { // whose defaults give way to the host
 		host = T(hostHas(name, c.StateDir))
+	}
+	give := func(to T, whose string) {
+		if to > 0 && *v > to {
+			*notes = append(*notes, fmt.Sprintf("limits.%s is %v and not %v: that is all that there is (%s)", name, to, *v, whose))
+			*v = to
+		}
+	}
+	if c.Give {
+		give(most, key)
+		give(host, hostSources[name])
 	}
 	switch {
 	case *v < 0:
@@ -76,9 +91,7 @@ func fill[T ~int64 | ~int | ~float64](name string, l *client.Limits, c *Config, 
 		if most > 0 && (*v == 0 || *v > most) {
 			*v = most
 		}
-		if host > 0 && *v > host {
-			*v = host
-		}
+		give(host, hostSources[name])
 	case most > 0 && *v > most:
 		return fault.Invalid.Errorf("limits.%s is %v; the most that a session may ask for is %v", name, *v, most).
 			Next(fmt.Sprintf("ask for %v or less; an admin can raise it (%s in the daemon's configuration)", most, key))

@@ -28,7 +28,7 @@ func TestDefaultsAndMaxima(t *testing.T) {
 		{"no way around it", ten, client.Limits{Calls: 3}, client.Limits{}, "limits.max.calls of the tenant"},
 	} {
 		l := tt.asked
-		err := Fill(&l, tt.from)
+		_, err := Fill(&l, tt.from)
 		if tt.says != "" {
 			e, ok := errors.AsType[*fault.Error](err)
 			if !ok || e.Hint == "" || !strings.Contains(e.Err.Error()+e.Hint, tt.says) {
@@ -48,7 +48,7 @@ func TestHostIsTheLastMaximum(t *testing.T) {
 	for name, l := range map[string]client.Limits{
 		"cpus": {CPUs: 1e6}, "memory": {Memory: 1 << 60}, "pids": {PIDs: 1 << 40}, "open_files": {OpenFiles: 1 << 40}, "disk": {Disk: 1 << 60},
 	} {
-		err := Fill(&l, Config{Default: client.Limits{Memory: 64 << 20, Tmp: 8 << 20}, StateDir: t.TempDir()})
+		_, err := Fill(&l, Config{Default: client.Limits{Memory: 64 << 20, Tmp: 8 << 20}, StateDir: t.TempDir()})
 		if e, ok := errors.AsType[*fault.Error](err); !ok || !strings.Contains(e.Err.Error(), "limits."+name+" is ") || !strings.Contains(e.Err.Error(), "this host has") || e.Hint == "" {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -69,12 +69,34 @@ func TestLessMemoryHasLessTmp(t *testing.T) {
 		{"more memory", 1 << 40, 0, 256 << 20},
 	} {
 		l := client.Limits{Memory: tt.memory, Tmp: tt.tmp}
-		if err := Fill(&l, Config{Default: all}); err != nil && tt.memory < 1<<40 || l.Tmp != tt.want && err == nil {
+		if _, err := Fill(&l, Config{Default: all}); err != nil && tt.memory < 1<<40 || l.Tmp != tt.want && err == nil {
 			t.Errorf("%s: tmp %v, %v; want %v", tt.name, l.Tmp, err, tt.want)
 		}
 	}
 	var l client.Limits
-	if err := Fill(&l, Config{Default: all, TenantMost: client.Limits{Memory: 512 << 20}}); err != nil || l.Memory != 512<<20 || l.Tmp != 64<<20 {
+	if _, err := Fill(&l, Config{Default: all, TenantMost: client.Limits{Memory: 512 << 20}}); err != nil || l.Memory != 512<<20 || l.Tmp != 64<<20 {
 		t.Errorf("a tenant's maximum: memory %v, tmp %v, %v; want 512 MiB and 64 MiB", l.Memory, l.Tmp, err)
+	}
+}
+
+// TestHostGives: the default of limits.disk is no more than the file system has, which is said;
+// and what another session was given gives way where a request would be refused.
+func TestHostGives(t *testing.T) {
+	c := Config{Default: client.Limits{Disk: 1 << 60}, Most: client.Limits{PIDs: 200}, StateDir: t.TempDir()}
+	l := client.Limits{}
+	notes, err := Fill(&l, c)
+	if err != nil || l.Disk <= 0 || l.Disk >= 1<<60 || len(notes) != 1 || !strings.Contains(notes[0], "the size of the file system of the state directory") {
+		t.Errorf("a default: %v, %q, %v", l.Disk, notes, err)
+	}
+	fits := l.Disk
+	l = client.Limits{Disk: fits}
+	if notes, err := Fill(&l, c); err != nil || len(notes) != 0 || l.Disk != fits {
+		t.Errorf("what fits: %v, %q, %v", l.Disk, notes, err)
+	}
+	c.Give = true
+	l = client.Limits{Disk: 1 << 60, PIDs: 201, Memory: 1 << 60, CPUs: 1e6}
+	notes, err = Fill(&l, c)
+	if err != nil || l.Disk != fits || l.PIDs != 200 || l.Memory >= 1<<60 || l.CPUs >= 1e6 || len(notes) != 4 {
+		t.Errorf("of another session: %+v, %q, %v", l, notes, err)
 	}
 }
