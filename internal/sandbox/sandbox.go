@@ -189,6 +189,9 @@ type Overlay struct {
 
 // Relaying is a Sandbox whose worktree of mode overlay can be laid anew while it lives.
 type Relaying interface {
+	// Relays says why Relay cannot be had of this sandbox, ErrUnsupported; nil where it can. It
+	// asks nobody, and is asked before anything is stored that Relay is to carry out.
+	Relays() error
 	// Relay puts the worktree that c says, and what it is compared with, into the place of
 	// those that are there; c's other mounts stay as they are. No process of the tools may
 	// be alive. ErrBusy: something still uses it; ErrMountTarget: one of those other mounts

@@ -317,7 +317,7 @@ func (l *life) start(ctx context.Context, s *Session, pl *plan) error {
 		if pl.git != nil && pl.git.Note != "" {
 			pl.notes = append(pl.notes, pl.git.Note)
 		}
-		r.Notes = slices.Concat(pl.notes, s.sb.Notes(), w.Notes)
+		r.Notes = slices.Concat(pl.notes, s.checkpointNote(), s.sb.Notes(), w.Notes)
 		return nil
 	})
 	if err != nil {
@@ -342,6 +342,19 @@ func configureGit(ctx context.Context, s *Session, git *elsewhere.View) error {
 	}
 	if err != nil {
 		return fmt.Errorf("write git's configuration: %w", err)
+	}
+	return nil
+}
+
+// checkpointNote says that the checkpoints which the configuration makes by itself are not to be
+// had of this sandbox.
+func (s *Session) checkpointNote() []string {
+	every := s.daemon.settings.Load().Worktrees.Checkpoint
+	if s.row.Worktree.Mode != client.WorktreeOverlay || every == "" || every == trees.Never {
+		return nil
+	}
+	if err := s.Relays(); err != nil {
+		return []string{fmt.Sprintf("no checkpoints are made before calls ([worktrees] checkpoint): %v", err)}
 	}
 	return nil
 }

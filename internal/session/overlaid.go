@@ -22,15 +22,27 @@ import (
 // Still implements trees.Live.
 func (s *Session) Still(ctx context.Context) (release func(), err error) { return s.calls.Still(ctx) }
 
+// Relays implements trees.Live.
+func (s *Session) Relays() error {
+	_, err := s.relaying()
+	return err
+}
+
+func (s *Session) relaying() (sandbox.Relaying, error) {
+	r, ok := s.sandbox().(sandbox.Relaying)
+	if !ok {
+		return nil, fmt.Errorf("its driver cannot lay the worktree of a live sandbox anew: %w", sandbox.ErrUnsupported)
+	}
+	return r, r.Relays()
+}
+
 // Relay implements trees.Live.
 func (s *Session) Relay(ctx context.Context, t *layers.Tree, o *sandbox.Overlay) error {
-	s.mu.Lock()
-	sb, target := s.sb, s.row.Worktree.Target
-	s.mu.Unlock()
-	relaying, ok := sb.(sandbox.Relaying)
-	if !ok {
-		return fmt.Errorf("its driver cannot lay the worktree of a live sandbox anew: %w", sandbox.ErrUnsupported)
+	relaying, err := s.relaying()
+	if err != nil {
+		return err
 	}
+	target := s.Row().Worktree.Target
 	source, err := t.Source.Open()
 	if err != nil {
 		return err

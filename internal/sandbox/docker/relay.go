@@ -8,6 +8,9 @@ import (
 	"github.com/toold/toold/internal/sandbox/mount"
 )
 
+// Relays implements sandbox.Relaying.
+func (s *Sandbox) Relays() error { return nil }
+
 // Relay implements sandbox.Relaying.
 func (s *Sandbox) Relay(ctx context.Context, c *sandbox.Claim) error {
 	info, err := s.d.engine.info(ctx)

@@ -8,11 +8,19 @@ import (
 	"github.com/toold/toold/internal/sandbox/mount"
 )
 
-// Relay implements sandbox.Relaying. gVisor's mounts are its own: there the sandbox has to
+// Relays implements sandbox.Relaying. gVisor's mounts are its own: there the sandbox has to
 // be made anew.
-func (s *Sandbox) Relay(_ context.Context, c *sandbox.Claim) error {
+func (s *Sandbox) Relays() error {
 	if s.rec.Dials {
 		return fmt.Errorf("gVisor takes no mount into a running sandbox: %w", sandbox.ErrUnsupported)
+	}
+	return nil
+}
+
+// Relay implements sandbox.Relaying.
+func (s *Sandbox) Relay(_ context.Context, c *sandbox.Claim) error {
+	if err := s.Relays(); err != nil {
+		return err
 	}
 	base := s.rec.UIDBase
 	err := mount.Session{

@@ -2,13 +2,11 @@ package trees
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/fault"
-	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/worktree/layers"
 )
@@ -41,16 +39,13 @@ func (s *Service) Before(ctx context.Context, row *store.Session, live Live, whe
 	if when == EachCall {
 		message = ""
 	}
-	if last, _ := s.messages.Load(row.ID); last == noMessage || message != "" && last == message {
-		return ""
+	if last, _ := s.messages.Load(row.ID); message != "" && last == message || live.Relays() != nil {
+		return "" // a note of the session says that its driver takes none
 	}
 	over := s.watch(opCheckpoint)
 	id, err := s.before(ctx, row, live, layers.Checkpoint{Cause: causeOf(message), Call: call, Message: message})
 	if err != nil || id != "" {
 		over(&err)
-	}
-	if errors.Is(err, sandbox.ErrUnsupported) {
-		s.messages.Store(row.ID, noMessage)
 	}
 	if err != nil {
 		s.log.Warn("no checkpoint before a call", "session", row.ID, "call", call, "error", err)
@@ -121,7 +116,3 @@ func (s *Service) Over(session string) {
 	s.messages.Delete(session)
 	s.seen.Delete(session)
 }
-
-// noMessage is in the place of the message of a session whose sandbox takes no checkpoints:
-// no client can send it.
-const noMessage = "\x00"

@@ -85,6 +85,11 @@ func (x *subject) freezeQuiet(ctx context.Context, c layers.Checkpoint) (*client
 		return nil, fault.Quota.Errorf("session %s has %d checkpoints, which is all that it may have", x.row.ID, n).
 			Next("remove some: toolctl checkpoint rm " + x.row.ID + " CHECKPOINT")
 	}
+	if len(x.store.Present(x.tree)) != len(x.tree.Lower) {
+		if err := layable(x); err != nil {
+			return nil, err
+		}
+	}
 	if x.live != nil {
 		c.Tasks = x.live.Tasks()
 	}
@@ -248,6 +253,9 @@ func (x *subject) restore(ctx context.Context, to layers.Checkpoint) (*client.Re
 		return nil, err
 	}
 	defer resume()
+	if err := layable(x); err != nil {
+		return nil, err
+	}
 	before, err := x.freezeQuiet(ctx, layers.Checkpoint{Cause: causeRestore})
 	if err != nil {
 		return nil, err

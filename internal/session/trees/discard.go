@@ -83,6 +83,9 @@ func (v *view) drop() {
 
 // discardAll drops all changes of a session that is quiet: it is back to its source.
 func (x *subject) discardAll(ctx context.Context) (err error) {
+	if err := layable(x); err != nil {
+		return err
+	}
 	before := x.tree
 	if x.tree, err = x.store.Reset(x.row.ID); err != nil {
 		return err

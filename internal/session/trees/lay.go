@@ -61,6 +61,18 @@ func (x *subject) quiet(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
+// layable refuses what would have to be laid where the sandbox takes nothing, before anything of
+// it is stored.
+func layable(x *subject) error {
+	if x.live == nil {
+		return nil
+	}
+	if err := x.live.Relays(); err != nil {
+		return fault.Conflict.Errorf("session %s: %w", x.row.ID, err).Next("end the session: its changes stay, and can be applied, discarded and forked then")
+	}
+	return nil
+}
+
 // lay gives the live sandbox the layers of the tree, where it does not have them. When
 // it cannot, the tree is again what it was before.
 func (x *subject) lay(ctx context.Context, before *layers.Tree) error {
@@ -74,8 +86,6 @@ func (x *subject) lay(ctx context.Context, before *layers.Tree) error {
 		x.Step("laid")
 		x.tree, err = x.store.Laid(x.row.ID)
 		return err
-	case errors.Is(err, sandbox.ErrUnsupported):
-		err = fault.Conflict.Errorf("session %s: %w", x.row.ID, err).Next("end the session: its changes stay, and can be applied, discarded and forked then")
 	case errors.Is(err, sandbox.ErrBusy):
 		err = fault.Conflict.Errorf("the worktree of session %s is in use: %w", x.row.ID, err).Next("end what runs in it, then try again")
 	case errors.Is(err, sandbox.ErrMountTarget):

@@ -24,6 +24,7 @@ import (
 type one struct {
 	Sessions
 	store  *layers.Store
+	none   error   // why it takes none
 	relays []error // what the next ones give, then nil
 	relaid int
 	told   []string
@@ -32,6 +33,8 @@ type one struct {
 func (o *one) Still(context.Context) (func(), error) { return func() {}, nil }
 func (o *one) Errand() (errand.Errand, error)        { return errand.Errand{}, errors.New("no agent") }
 func (o *one) Lose(string)                           {}
+
+func (o *one) Relays() error { return o.none }
 
 // Relay sweeps, as others do at any time.
 func (o *one) Relay(context.Context, *layers.Tree, *sandbox.Overlay) (err error) {
@@ -150,28 +153,88 @@ func TestStaleCheckpoints(t *testing.T) {
 	}
 }
 
-// TestNoCheckpoints: a sandbox that cannot be given another worktree is asked once, not
-// before each call.
-func TestNoCheckpoints(t *testing.T) {
+// TestNeverRelaid: where a sandbox takes no other worktree, that is known before anything of one
+// is stored, whatever asks for it.
+func TestNeverRelaid(t *testing.T) {
 	s, o := newOne(t)
-	row, live, _ := o.Find(t.Context(), auth.Principal{}, "")
-	o.relays = []error{sandbox.ErrUnsupported}
+	p := auth.Principal{Admin: true}
+	if _, err := s.Checkpoint(t.Context(), p, "ses_1", client.CheckpointCreate{Name: "old"}); err != nil {
+		t.Fatal(err)
+	}
+	o.change(t)
 	before, err := o.store.Get("ses_1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, message := range []string{"", "msg_1", "msg_2"} {
-		if id := s.Before(t.Context(), row, live, EachPrompt, "call_1", message); id != "" || o.relaid != 1 {
-			t.Errorf("before %q: checkpoint %q, asked %d times", message, id, o.relaid)
+	asked := o.relaid
+	o.none = sandbox.ErrUnsupported
+	alone := func(do func(x *subject) error) error {
+		x, err := s.take(t.Context(), p, "ses_1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.release()
+		return do(x)
+	}
+	for name, do := range map[string]func() error{
+		"checkpoint": func() error {
+			_, err := s.Checkpoint(t.Context(), p, "ses_1", client.CheckpointCreate{})
+			return err
+		},
+		"restore": func() error {
+			_, err := s.Restore(t.Context(), p, "ses_1", client.RestoreRequest{Checkpoint: "old"})
+			return err
+		},
+		"fork": func() error {
+			_, err := s.Fork(t.Context(), p, "ses_1", client.ForkRequest{})
+			return err
+		},
+		"compare with a checkpoint": func() error {
+			_, err := s.Changes(t.Context(), p, "ses_1", client.DiffQuery{Against: "old"})
+			return err
+		},
+		"discard": func() error { return alone(func(x *subject) error { return x.discardAll(t.Context()) }) },
+		"apply":   func() error { return alone(func(x *subject) error { return x.settle(t.Context(), p) }) },
+	} {
+		if err := do(); !errors.Is(err, fault.Conflict) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if after, err := o.store.Get("ses_1"); err != nil || !reflect.DeepEqual(after, before) || o.relaid != asked {
+			t.Errorf("%s: the tree is %+v, %v; want %+v; asked %d times", name, after, err, before, o.relaid-asked)
 		}
 	}
-	if after, err := o.store.Get("ses_1"); err != nil || !reflect.DeepEqual(after, before) {
-		t.Errorf("the tree is %+v, %v; want %+v", after, err, before)
+	row, live, _ := o.Find(t.Context(), auth.Principal{}, "")
+	told := len(o.told)
+	for _, message := range []string{"", "msg_1", "msg_2"} {
+		if id := s.Before(t.Context(), row, live, EachPrompt, "call_1", message); id != "" || len(o.told) != told {
+			t.Errorf("before %q: checkpoint %q, %q", message, id, o.told[told:])
+		}
 	}
-	s.Over("ses_1")
+	o.none = nil
 	for i, want := range []bool{true, false} {
 		if id := s.Before(t.Context(), row, live, EachPrompt, "call_2", "msg_3"); (id != "") != want {
 			t.Errorf("call %d of a message: checkpoint %q", i, id)
 		}
+	}
+}
+
+// TestPlannedAlone: a checkpoint that an earlier version has stored for a sandbox that takes none
+// is taken back when the session is taken over: its layers are those that are mounted there.
+func TestPlannedAlone(t *testing.T) {
+	s, o := newOne(t)
+	before, err := o.store.Get("ses_1")
+	if err == nil {
+		_, err = o.store.Freeze("ses_1", layers.Checkpoint{Cause: causeCall})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.none = sandbox.ErrUnsupported
+	row, live, _ := o.Find(t.Context(), auth.Principal{}, "")
+	if err := s.Recover(t.Context(), row, live); err != nil {
+		t.Error(err)
+	}
+	if after, err := o.store.Get("ses_1"); err != nil || !reflect.DeepEqual(after, before) || o.relaid != 0 {
+		t.Errorf("the tree is %+v, %v; want %+v", after, err, before)
 	}
 }

@@ -150,6 +150,11 @@ func first(c *client.Changes) string {
 // of the source, and would be empty once the change is written there.
 func (x *subject) settle(ctx context.Context, p auth.Principal) error {
 	if x.live != nil {
+		if len(x.store.Present(x.tree)) > 0 {
+			if err := layable(x); err != nil {
+				return err
+			}
+		}
 		c, err := x.freezeQuiet(ctx, layers.Checkpoint{Cause: causeApply})
 		if err != nil {
 			return err

@@ -46,6 +46,8 @@ type Seed struct {
 type Live interface {
 	// Still waits until no call runs, and lets none run until release.
 	Still(ctx context.Context) (release func(), err error)
+	// Relays says why Relay cannot be had, sandbox.ErrUnsupported; nil where it can.
+	Relays() error
 	// Relay lays the layers over the worktree's source in the live sandbox; its errors are
 	// those of sandbox.Relaying.
 	Relay(ctx context.Context, t *layers.Tree, o *sandbox.Overlay) error
@@ -120,7 +122,7 @@ func outcome(err error) string {
 type Service struct {
 	*shared
 	locks    locks
-	messages sync.Map // before which the last checkpoint of a session was made, or noMessage
+	messages sync.Map // before which the last checkpoint of a session was made
 }
 
 // shared is what all operations work with.
@@ -217,6 +219,11 @@ func (s *Service) Recover(ctx context.Context, row *store.Session, live Live) er
 	tree, err := s.store.Get(row.ID)
 	if errors.Is(err, layers.ErrNone) || err == nil && !tree.Unlaid {
 		return nil
+	}
+	if err == nil && live.Relays() != nil {
+		// An earlier version stored what it could not carry out, which is a checkpoint.
+		tree.Unfreeze()
+		return s.store.Put(tree)
 	}
 	if err == nil {
 		tree, err = s.store.Retry(row.ID) // the upper layer may be mounted already

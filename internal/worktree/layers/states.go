@@ -46,6 +46,15 @@ func (s *Store) Freeze(session string, c Checkpoint) (*Tree, error) {
 	})
 }
 
+// Unfreeze takes a checkpoint back whose tree was stored and never laid: what it froze is the
+// upper layer again. Another tree that is not laid stays as it is.
+func (t *Tree) Unfreeze() {
+	last := len(t.Checkpoints) - 1
+	if t.Unlaid && last >= 0 && len(t.Lower) > 0 && slices.Equal(t.Checkpoints[last].Layers, t.Lower) {
+		t.Upper, t.Lower, t.Checkpoints, t.Unlaid = t.Lower[0], t.Lower[1:], t.Checkpoints[:last], false
+	}
+}
+
 // merged are layers with that one in the place of those which were merged into it.
 func (t *Tree) merged(layers []string) []string {
 	n := len(t.Merged)
