@@ -140,6 +140,10 @@ bench: build ## measure, side by side with fork+exec, runc and docker (minutes)
 bench-smoke: build ## run the benchmarks once, to see that they run
 	@go run ./bench -smoke
 
+.PHONY: chaos
+chaos: build bin/runsc ## kill daemons in the middle of things for long, on every tier
+	@scripts/chaos
+
 .PHONY: fuzz
 fuzz: deps ## run each fuzz target for FUZZTIME (30s)
 	@scripts/fuzz $(FUZZTIME)

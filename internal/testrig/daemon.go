@@ -44,6 +44,18 @@ func Socket(dir string) string { return filepath.Join(dir, "run", "toold.sock") 
 // is in a process group of its own; given --ephemeral it ends its sessions and itself when
 // the test does, also when that is killed.
 func StartDaemon(socket, log string, argv ...string) (*Daemon, error) {
+	d, err := LaunchDaemon(socket, log, argv...)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Ready(); err != nil {
+		return nil, errors.Join(err, d.Kill())
+	}
+	return d, nil
+}
+
+// LaunchDaemon is StartDaemon for those who ask something of it before it is ready.
+func LaunchDaemon(socket, log string, argv ...string) (*Daemon, error) {
 	d := &Daemon{Cmd: exec.Command(argv[0], argv[1:]...), Done: make(chan struct{}), socket: socket}
 	var err error
 	if d.log, err = os.OpenFile(log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
@@ -58,13 +70,11 @@ func StartDaemon(socket, log string, argv ...string) (*Daemon, error) {
 		return nil, errors.Join(err, d.log.Close())
 	}
 	go func() { _ = d.Cmd.Wait(); close(d.Done) }()
-	if err := d.ready(); err != nil {
-		return nil, errors.Join(err, d.Kill())
-	}
 	return d, nil
 }
 
-func (d *Daemon) ready() error {
+// Ready waits until it is.
+func (d *Daemon) Ready() error {
 	c := client.New(client.Options{Socket: d.socket})
 	defer c.Close()
 	for end := time.Now().Add(Patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {

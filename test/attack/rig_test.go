@@ -184,13 +184,20 @@ file_size = "64MiB"
 // start runs the daemon and waits until it is ready.
 func (r *rig) start(t *testing.T) {
 	t.Helper()
-	argv := append(slices.Clone(r.wrap), bin.toold, "--config", r.config, "--cgroup-parent", "/"+cgroupParent)
-	var err error
-	r.daemon, err = testrig.StartDaemon(r.socket, filepath.Join(r.dir, "log"), argv...)
-	must(t, err)
+	r.launch(t)
+	must(t, r.daemon.Ready())
 	r.admin = client.New(client.Options{Socket: r.socket, HTTPTimeout: patience})
 	r.a = client.New(client.Options{Socket: r.socket, Tenant: "a", HTTPTimeout: patience})
 	r.b = client.New(client.Options{Socket: r.socket, Tenant: "b", HTTPTimeout: patience})
+}
+
+// launch runs the daemon.
+func (r *rig) launch(t *testing.T) {
+	t.Helper()
+	argv := append(slices.Clone(r.wrap), bin.toold, "--config", r.config, "--cgroup-parent", "/"+cgroupParent)
+	var err error
+	r.daemon, err = testrig.LaunchDaemon(r.socket, filepath.Join(r.dir, "log"), argv...)
+	must(t, err)
 }
 
 // kill ends the daemon as a crash would.
