@@ -164,13 +164,13 @@ func TestCreateFillsIn(t *testing.T) {
 func TestFaultsWhileCreating(t *testing.T) {
 	h := newHouse(t)
 	h.open()
-	boom := errors.New("boom")
+	boom := errors.New("Boom") // with a capital, which no id in a message has
 	for _, op := range []string{"create", "created", "dial", "cgroup", "connect", "attach"} {
 		t.Run(op, func(t *testing.T) {
 			for range 20 {
 				h.host.fail(op, boom)
 				_, err := h.m.Create(t.Context(), alice, client.SessionCreate{Name: "n"})
-				if codeOfErr(err) != client.CodeSandboxFailed || strings.Contains(err.Error(), "boom") {
+				if codeOfErr(err) != client.CodeSandboxFailed || strings.Contains(err.Error(), boom.Error()) {
 					t.Errorf("got %v", err)
 				}
 				h.host.fail(op, nil)
