@@ -212,6 +212,9 @@ func (s *Service) Restore(ctx context.Context, p auth.Principal, id string, r cl
 		return nil, s.sessions.Internal("restore a checkpoint", err)
 	}
 	defer x.release()
+	if err := layable(x); err != nil { // rather than that it has no checkpoint, which is why
+		return nil, err
+	}
 	to, err := x.target(r)
 	if err != nil {
 		return nil, err
@@ -253,9 +256,6 @@ func (x *subject) restore(ctx context.Context, to layers.Checkpoint) (*client.Re
 		return nil, err
 	}
 	defer resume()
-	if err := layable(x); err != nil {
-		return nil, err
-	}
 	before, err := x.freezeQuiet(ctx, layers.Checkpoint{Cause: causeRestore})
 	if err != nil {
 		return nil, err
