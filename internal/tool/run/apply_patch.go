@@ -295,7 +295,9 @@ func (p *patching) conflict(c *patch.ConflictError) *Result {
 	r := Failed(p.title(), "the patch was not applied, and nothing was changed: %s.", c.Msg)
 	r.Metadata = map[string]any{"reason": "conflict", "path": c.Path, "line": c.Line}
 	if m, ok := errors.AsType[*patch.MismatchError](c); ok {
-		r.Metadata["reason"] = "not_found"
+		if m.Places[0] == 0 {
+			r.Metadata["reason"] = "not_found"
+		}
 		r.Metadata["hunk"] = m.Hunk
 		r.Quote = nearestPassages(m.Nearest, "the patch")
 	}

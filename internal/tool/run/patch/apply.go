@@ -26,6 +26,9 @@ type MismatchError struct {
 	// before this one; 0 = nowhere.
 	Before int
 	End    bool // they should be the last of the file
+	// Places are two lines of the file, from 1, at which the lines stand alike, and
+	// nothing decides between them; 0 = it is not that.
+	Places [2]int
 	// Nearest are the passages of the file that resemble them most.
 	Nearest []replace.Passage
 }
@@ -42,6 +45,8 @@ func (e *MismatchError) Error() string {
 		at += fmt.Sprintf(" (line %d of the patch)", e.Line)
 	}
 	switch {
+	case e.Places[0] > 0:
+		return fmt.Sprintf("%s: its lines stand at line %d and at line %d: give more lines around the change, or a line above it behind @@", at, e.Places[0], e.Places[1])
 	case e.Context != "":
 		return fmt.Sprintf("%s: no line reads %s, as its @@ says", at, plain.Name(plain.Cut(e.Context, 200)))
 	case e.Before > 0:
@@ -140,8 +145,49 @@ func (a *applier) hunk(i int) error {
 		}
 		return fail(MismatchError{Before: before + 1, End: h.End, Nearest: a.nearest(old)})
 	}
+	other, err := a.other(h, old, at, hint, level)
+	if err != nil {
+		return err
+	}
+	if other >= 0 {
+		return fail(MismatchError{Places: [2]int{min(at, other) + 1, max(at, other) + 1}})
+	}
 	a.note(h, at, len(old), level)
 	return nil
+}
+
+// other is a second place that a hunk may as well mean, found at the same level as the
+// first; -1 = none. Text behind "@@" and the end of the file decide, and so does the number
+// of a line, unless two places are equally far from it.
+func (a *applier) other(h *Hunk, old []Line, at, hint int, level Level) (int, error) {
+	if h.End || len(h.Contexts) > 0 {
+		return -1, nil
+	}
+	from, to := at+1, len(a.rows)-len(old)
+	if h.At > 0 {
+		mirror := 2*hint - at
+		if mirror == at || mirror < a.next {
+			return -1, nil
+		}
+		from, to = mirror, min(mirror, to)
+	}
+	want := make([]string, len(old))
+	for i, l := range old {
+		want[i] = level.of(l.Text)
+	}
+	have := a.as(level)
+	for i := from; i <= to; i++ {
+		if a.work--; a.work < 0 {
+			return -1, errWork
+		}
+		if i&0xfff == 0 && a.ctx.Err() != nil {
+			return -1, context.Cause(a.ctx)
+		}
+		if a.stands(have, want, i) {
+			return i, nil
+		}
+	}
+	return -1, nil
 }
 
 // withoutLast is lines without the last that is blank context, and none after it.

@@ -121,6 +121,36 @@ func TestKept(t *testing.T) {
 	}
 }
 
+// A hunk whose lines stand at two places of the same level changes neither, in each form of
+// patch, unless text behind "@@", the end of the file or a number decides.
+func TestTwoPlaces(t *testing.T) {
+	const old = "def a():\n    return 1\n\ndef b():\n    return 1\n"
+	const first, second = "def a():\n    return 2\n\ndef b():\n    return 1\n", "def a():\n    return 1\n\ndef b():\n    return 2\n"
+	const lines = "-    return 1\n+    return 2\n"
+	envelope := func(hunk string) string {
+		return "*** Begin Patch\n*** Update File: f\n" + hunk + "*** End Patch"
+	}
+	for _, tt := range []struct{ name, patch, old, want, refused string }{
+		{"bare", envelope("@@\n" + lines), old, "", "at line 2 and at line 5"},
+		{"without a mark", envelope(lines), old, "", "at line 2 and at line 5"},
+		{"by blanks around", envelope("@@\n-return 1\n+return 2\n"), old, "", "at line 2 and at line 5"},
+		{"a blank line behind", envelope("@@\n" + lines + "\n"), "    return 1\nx\n    return 1\ny\n", "", "at line 1 and at line 3"},
+		{"below the hunk before", envelope("@@\n-def a():\n+def c():\n@@\n" + lines), old, "", "at line 2 and at line 5"},
+		{"anchor", envelope("@@ def b():\n" + lines), old, second, ""},
+		{"end of file", envelope("@@\n" + lines + "*** End of File\n"), old, second, ""},
+		{"context", envelope("@@\n def b():\n" + lines), old, second, ""},
+		{"a stricter level decides", envelope("@@\n-return 1\n+return 2\n"), "    return 1\nreturn 1\n", "    return 1\nreturn 2\n", ""},
+		{"number", envelope("@@ -5,1 +5,1 @@\n" + lines), old, second, ""},
+		{"unified", "--- a/f\n+++ b/f\n@@ -2,1 +2,1 @@\n" + lines, old, first, ""},
+		{"git's", "diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -4,1 +4,1 @@\n" + lines, old, second, ""},
+		{"unified, equally far", "--- a/f\n+++ b/f\n@@ -3,1 +3,1 @@\n-x\n+y\n", "a\nx\nb\nx\n", "", "at line 2 and at line 4"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			expect(t, tt.patch, map[string]string{"f": tt.old}, map[string]string{"f": tt.want}, tt.refused)
+		})
+	}
+}
+
 func TestBounds(t *testing.T) {
 	var b strings.Builder
 	for i := range MaxFiles + 1 {
