@@ -87,7 +87,8 @@ var gitValues = setOf("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--
 // program, a library or a configuration that it runs (as sort
 // --compress-program does, rg --pre, git fetch --upload-pack, pip --python, curl
 // --engine). What builds and tests the project runs the project's code, and its
-// name says so: those are here.
+// name says so: those are here. "git worktree prune" and "remove" are not: they take away
+// worktrees that the host has elsewhere, with their index and reflog.
 var saved = setOf(
 	// of the shell
 	":", "cd", "echo", "false", "kill", "popd", "printf", "pushd", "pwd", "test", "true", "type", "umask", "wait",
@@ -109,7 +110,7 @@ var saved = setOf(
 	"git bisect bad", "git bisect good", "git bisect log", "git bisect new", "git bisect old", "git bisect reset", "git bisect skip", "git bisect start",
 	"git notes add", "git notes append", "git notes list", "git notes remove", "git notes show",
 	"git stash apply", "git stash clear", "git stash drop", "git stash list", "git stash pop", "git stash push", "git stash show",
-	"git worktree add", "git worktree list", "git worktree prune", "git worktree remove",
+	"git worktree add", "git worktree list",
 	"gh issue comment", "gh issue create", "gh issue list", "gh issue view", "gh pr checks", "gh pr comment", "gh pr create", "gh pr diff",
 	"gh pr list", "gh pr status", "gh pr view", "gh run list", "gh run view", "gh run watch",
 	// on the project

@@ -57,6 +57,17 @@ func TestNoneSavedForRunners(t *testing.T) {
 	}
 }
 
+// TestNoneSavedForWorktrees: what takes linked worktrees away is asked about each time.
+func TestNoneSavedForWorktrees(t *testing.T) {
+	for _, text := range []string{"git worktree prune", "git -C x worktree prune -v", "git worktree remove ../x", "git worktree remove -f -f ../x"} {
+		for _, c := range Scan(text, Options{Home: "/home/tool"}).Commands {
+			if c.Save != "" {
+				t.Errorf("%q: offers %q", text, c.Save)
+			}
+		}
+	}
+}
+
 // TestSavedKinds: each kind has as many words as say what kind of command it is,
 // and is offered.
 func TestSavedKinds(t *testing.T) {
