@@ -1,6 +1,7 @@
 package loopdisk
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,11 +34,21 @@ func TestPlaces(t *testing.T) {
 			t.Errorf("%s has %v, %v", m.Target, names, err)
 		}
 	}
-	if err := put(t, mounts[0].File, "big", make([]byte, Least)); err == nil {
-		t.Error("more than the disk was written to one place")
+	// How much the first of them takes is the file system's matter: what it had set aside for
+	// itself it may give back a moment later.
+	var written int64
+	for _, m := range mounts {
+		if err := put(t, m.File, "big", make([]byte, Least)); !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("%s took as much as the disk: %v", m.Target, err)
+		}
+		var st unix.Stat_t
+		if err := unix.Fstatat(int(m.File.Fd()), "big", &st, 0); err != nil {
+			t.Fatal(err)
+		}
+		written += st.Size
 	}
-	if err := put(t, mounts[1].File, "small", make([]byte, 1<<20)); err == nil {
-		t.Error("the places do not share the disk")
+	if written < int64(Least)/2 || written > int64(Least) {
+		t.Errorf("the places took %d bytes of a disk of %d", written, int64(Least))
 	}
 	if s := Look(dir); s.Promised != int64(Least) {
 		t.Errorf("there are disks of %d bytes", s.Promised)
