@@ -205,17 +205,20 @@ func TestLastLog(t *testing.T) {
 
 // What is nowhere else is not removed with a private daemon's directory.
 func TestPrivateDirKeeps(t *testing.T) {
+	files := []string{"state/worktrees/apply/ses_1/committed"}
 	for _, name := range notBack {
+		files = append(files, name+"/ses_1.tar")
+	}
+	for _, name := range files {
 		dir := filepath.Join(t.TempDir(), "private")
-		kept := filepath.Join(dir, name)
-		if err := os.MkdirAll(kept, 0o700); err != nil {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		file := filepath.Join(kept, "ses_1.tar")
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := removePrivateDir(dir); err == nil || !strings.Contains(err.Error(), kept) {
+		if err := removePrivateDir(dir); err == nil || !strings.Contains(err.Error(), dir+" was not removed: ") {
 			t.Errorf("%s: got %v", name, err)
 		}
 		if err := os.Remove(file); err != nil {

@@ -45,6 +45,10 @@ func privateDir() (string, error) {
 // still.
 var notBack = []string{"state/docker/docker-remote/changes", "state/docker/docker-remote/sandboxes"}
 
+// halfApplied are applies that a killed private daemon had decided on. The next one to the same
+// source, by any daemon, carries them out.
+const halfApplied = "state/worktrees/apply/*/committed"
+
 // removePrivateDir deletes a private daemon's directory, unless it has what is
 // nowhere else, or something is still mounted in it: that could be a worktree, and
 // removing would go through to its files.
@@ -61,6 +65,9 @@ func removePrivateDir(dir string) error {
 		if entries, err := os.ReadDir(kept); len(entries) > 0 || err != nil && !os.IsNotExist(err) {
 			return fmt.Errorf("%s was not removed: %s holds worktree changes that were not copied back, or names sessions at a Docker Engine that hold some; run \"toold --state-dir %s/state\" with the same DOCKER_HOST to get these, then remove the directory", dir, kept, dir)
 		}
+	}
+	if plans, err := filepath.Glob(filepath.Join(dir, halfApplied)); len(plans) > 0 || err != nil {
+		return fmt.Errorf("%s was not removed: it holds changes that are written to their source in part; run \"toold --state-dir %s/state\" to write the rest, then remove the directory", dir, dir)
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove the private daemon's directory: %w", err)

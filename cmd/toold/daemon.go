@@ -20,6 +20,7 @@ import (
 	"github.com/toold/toold/internal/config"
 	"github.com/toold/toold/internal/doctor"
 	"github.com/toold/toold/internal/hardening"
+	"github.com/toold/toold/internal/hostlock"
 	"github.com/toold/toold/internal/metrics"
 	"github.com/toold/toold/internal/replay"
 	"github.com/toold/toold/internal/sandbox/cgroup"
@@ -111,7 +112,7 @@ func (d *daemon) prepareDirs() error {
 	if err := ownDir(sandboxDir(c), 0o711); err != nil {
 		return fmt.Errorf("directory of sandboxes: %w", err)
 	}
-	if err := ownDir(uidClaimsDir, 0o700); err != nil {
+	if err := ownDir(hostlock.Dir(), 0o700); err != nil {
 		return fmt.Errorf("directory in which daemons claim uids: %w", err)
 	}
 	lock, err := lockDir(c.RunDir)
@@ -126,7 +127,7 @@ func (d *daemon) prepareDirs() error {
 // last of them removes.
 func (d *daemon) useCgroups() error {
 	path := d.opts.cgroupParent
-	parent, err := cgroup.OpenParent(filepath.Join(uidClaimsDir, "cgroups"), path)
+	parent, err := cgroup.OpenParent(filepath.Join(hostlock.Dir(), "cgroups"), path)
 	if err != nil {
 		return fmt.Errorf("lock of the cgroup %s: %w", path, err)
 	}
@@ -138,9 +139,6 @@ func (d *daemon) useCgroups() error {
 	})
 	return nil
 }
-
-// uidClaimsDir is the same for all daemons of a host, wherever they keep the rest.
-const uidClaimsDir = "/run/toold-uids"
 
 // sandboxDir is where bundles and root directories are. It stands beside the run
 // directory because the ids of sessions must be able to pass it, and nobody but
@@ -204,7 +202,7 @@ func (d *daemon) newManager() error {
 		Trees:      trees,
 		Caches:     caches,
 		UIDBase:    d.cfg.Sandbox.UIDBase,
-		UIDClaims:  filepath.Join(uidClaimsDir, "ranges"),
+		UIDClaims:  filepath.Join(hostlock.Dir(), "ranges"),
 		Settings:   sessionSettings(d.cfg, d.daemonPath, d.opts.ephemeral),
 		Observers:  []session.Observer{d.metrics},
 		Auditor:    d.audit,

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -78,18 +79,25 @@ func nothingDeleted(ctx context.Context, c *client.Client, session string) error
 	return nil
 }
 
-// TestChaosTrees: a daemon is killed at any moment of a request about a worktree, and asked the
-// same again while it starts. No session is lost, and no answer says that files were deleted
-// which nobody has deleted. TOOLD_TEST_SEED repeats a run.
-func TestChaosTrees(t *testing.T) {
+// chaosSeed is what a run's random choices come from: TOOLD_TEST_SEED, so that it is repeated, or
+// a new one, which is printed.
+func chaosSeed(t *testing.T) uint64 {
+	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("TOOLD_TEST_SEED"); s != "" {
 		var err error
 		seed, err = strconv.ParseUint(s, 10, 64)
 		must(t, err)
 	}
-	random := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("TOOLD_TEST_SEED=%d", seed)
+	return seed
+}
+
+// TestChaosTrees: a daemon is killed at any moment of a request about a worktree, and asked the
+// same again while it starts. No session is lost, and no answer says that files were deleted
+// which nobody has deleted.
+func TestChaosTrees(t *testing.T) {
+	random := rand.New(rand.NewPCG(chaosSeed(t), 0))
 	r := newRig(t, nil, "")
 	var x *client.Session
 	begin := func() {
@@ -154,4 +162,86 @@ func TestChaosTrees(t *testing.T) {
 		}
 	}
 	t.Logf("%d rounds, %d sessions lost, %d times refused while it started", testrig.Rounds(8), lost, again)
+}
+
+// TestChaosSource: two sessions over one source, of one daemon and of two, change the same 300
+// files and are applied at once; in some rounds a daemon is killed meanwhile. The source has
+// afterwards all of one or, after a kill, nothing of any; who is refused has changed nothing.
+func TestChaosSource(t *testing.T) {
+	const files = 300
+	seed := chaosSeed(t)
+	random := rand.New(rand.NewPCG(seed, 1))
+	one := newRig(t, nil, "")
+	two := newRig(t, nil, "")
+	two.stop(t) // it is to have the sources of the other
+	must(t, os.WriteFile(two.config, []byte(strings.ReplaceAll(read(two.config), two.trees, one.trees)), 0o600))
+	two.start(t)
+	outcomes := make(map[string]int)
+	for round := range testrig.Rounds(2) {
+		tree := one.tree(t)
+		for i := range files {
+			must(t, os.WriteFile(filepath.Join(tree, fmt.Sprintf("f%03d", i)), []byte("old\n"), 0o666))
+		}
+		rigs := [2]*rig{one, one}
+		if round%2 == 1 {
+			rigs[1] = two
+		}
+		var ids [2]string
+		for i, r := range rigs {
+			ids[i] = r.session(t, r.admin, client.SessionCreate{Worktree: client.Worktree{Source: tree, Mode: client.WorktreeOverlay}}).ID
+			if c := bash(t, r.admin, ids[i], fmt.Sprintf("for f in f*; do echo %d >$f; done", i)); c.IsError {
+				t.Fatalf("%+v", c)
+			}
+			if current.name == "runsc" { // which takes no mount into a running sandbox: afterwards
+				_, err := r.admin.EndSession(t.Context(), ids[i], client.EndOptions{Force: true})
+				must(t, err)
+			}
+		}
+		var errs [2]error
+		var wait sync.WaitGroup
+		for i, r := range rigs {
+			wait.Go(func() { _, errs[i] = r.admin.Apply(t.Context(), ids[i], client.ApplyRequest{}) })
+		}
+		killed := round%4 == 1 || round%4 == 2
+		if killed {
+			time.Sleep(time.Duration(random.IntN(150_000)) * time.Microsecond)
+			one.kill(t)
+		}
+		wait.Wait()
+		if killed {
+			one.start(t)
+			// What one of them had decided on is carried out before anything else looks there.
+			_, err := one.admin.Apply(t.Context(), ids[0], client.ApplyRequest{DryRun: true})
+			if e, ok := errors.AsType[*client.Error](err); err != nil && !(ok && e.Code == client.CodeConflict) {
+				t.Errorf("round %d: afterwards: %v", round, err)
+			}
+		}
+		has := make(map[string]int)
+		for i := range files {
+			has[read(filepath.Join(tree, fmt.Sprintf("f%03d", i)))]++
+		}
+		what := fmt.Sprintf("round %d of seed %d, killed %t: %v: the source has %v", round, seed, killed, errs, has)
+		if len(has) != 1 || !killed && has["old\n"] > 0 {
+			t.Errorf("%s: of more than one", what)
+		}
+		for i, err := range errs {
+			e, refused := errors.AsType[*client.Error](err)
+			applied := has[fmt.Sprintf("%d\n", i)] == files
+			switch {
+			case err == nil && applied, killed:
+			case !refused || e.Code != client.CodeConflict || !strings.Contains(e.Message, "nothing was applied") || applied:
+				t.Errorf("%s: session %d", what, i)
+			}
+		}
+		for content := range has {
+			outcomes[strings.TrimSpace(content)]++
+		}
+		for i, r := range rigs {
+			_, err := r.admin.Discard(t.Context(), ids[i], client.DiscardRequest{})
+			must(t, err)
+			_, err = r.admin.EndSession(t.Context(), ids[i], client.EndOptions{Force: true})
+			must(t, err)
+		}
+	}
+	t.Logf("%d rounds, the source had afterwards: %v", testrig.Rounds(2), outcomes)
 }

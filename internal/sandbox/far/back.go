@@ -29,9 +29,10 @@ func (t *Trees) Waits(at state.Dir) bool {
 }
 
 // Return applies what has changed in a worktree since Send. The note says what did not
-// come back; it is "" when all did. A sandbox that does not answer, or that gives no
-// worktree, is an error: Return may be called again. Other changes that cannot be applied
-// now cannot be applied later either: they are kept as an archive, which the note names.
+// come back; it is "" when all did. A sandbox that does not answer or gives no worktree is an
+// error, as is a source that others are writing to: Return may be called again. Other changes
+// that cannot be applied now cannot be applied later either: they are kept as an archive, which
+// the note names.
 func (t *Trees) Return(ctx context.Context, at state.Dir, get GetFunc) (note string, err error) {
 	c, err := read(at)
 	if err != nil || c == nil {
@@ -48,7 +49,7 @@ func (t *Trees) Return(ctx context.Context, at state.Dir, get GetFunc) (note str
 	}
 	defer archive.Close()
 	report, err := t.apply(ctx, at, c, archive.Name(), journal)
-	if err != nil && ctx.Err() != nil || errors.Is(err, apply.ErrNoTop) {
+	if err != nil && ctx.Err() != nil || errors.Is(err, apply.ErrNoTop) || errors.Is(err, apply.ErrHeld) {
 		return "", err // what has changed is in the sandbox still
 	}
 	t.forget(ctx, journal)

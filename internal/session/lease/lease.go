@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/toold/toold/internal/hostlock"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/process"
 	"github.com/toold/toold/internal/store"
@@ -30,7 +31,7 @@ type Ranges struct {
 
 	base   uint32
 	store  *store.Store
-	claims *claims
+	claims claims
 
 	mu    sync.Mutex // guards the fields below
 	next  int        // index of the next candidate
@@ -42,19 +43,19 @@ type Ranges struct {
 
 // Open opens the file of claims, which only toold's user may be able to open. Ranges
 // begin at base. Restore comes before anything else.
-func Open(claims string, base uint32, st *store.Store) (*Ranges, error) {
-	c, err := openClaims(claims)
+func Open(path string, base uint32, st *store.Store) (*Ranges, error) {
+	f, err := hostlock.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	return &Ranges{
-		InUse: process.In, base: base, store: st, claims: c,
+		InUse: process.In, base: base, store: st, claims: claims{f},
 		used: make(map[uint32]bool), taken: make(map[uint32]bool), old: make(map[uint32]bool),
 	}, nil
 }
 
 // Close closes the file. What is leased stays marked in it, for the next daemon to claim.
-func (l *Ranges) Close() error { return l.claims.file.Close() }
+func (l *Ranges) Close() error { return l.claims.Close() }
 
 // Restore goes on with what an earlier daemon held, which it returns, and claims it
 // anew. A range of that one's is another daemon's by now only if nothing of its session

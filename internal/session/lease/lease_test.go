@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/hostlock"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 )
@@ -117,7 +118,7 @@ func TestClaimsFailClosed(t *testing.T) {
 		if err := make(path); err != nil {
 			t.Fatal(err)
 		}
-		c, err := openClaims(path)
+		c, err := hostlock.Open(path)
 		if _, ok := errors.AsType[*fs.PathError](err); !ok {
 			t.Errorf("%s: %v, %v", name, c, err)
 		}
@@ -127,22 +128,22 @@ func TestClaimsFailClosed(t *testing.T) {
 // A range that was left has a mark until somebody has it again.
 func TestClaimsLook(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "uids")
-	open := func() *claims {
+	open := func() claims {
 		t.Helper()
-		c, err := openClaims(path)
+		c, err := hostlock.Open(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c
+		return claims{c}
 	}
-	want := func(c *claims, base uint32, taken, left bool) {
+	want := func(c claims, base uint32, taken, left bool) {
 		t.Helper()
 		if gotTaken, gotLeft, err := c.look(base); gotTaken != taken || gotLeft != left || err != nil {
 			t.Errorf("range %d: taken %v, left %v, %v; want %v, %v", base, gotTaken, gotLeft, err, taken, left)
 		}
 	}
 	a, b := open(), open()
-	defer b.file.Close()
+	defer b.Close()
 	const last = 65535 * sandbox.RangeSize // of all that there can be
 	for _, base := range []uint32{0, 7 * sandbox.RangeSize, last} {
 		want(b, base, false, false)
@@ -157,7 +158,7 @@ func TestClaimsLook(t *testing.T) {
 	want(b, 6*sandbox.RangeSize, false, false)
 	a.drop(0)
 	want(b, 0, false, false)
-	a.file.Close() // as when its daemon is killed
+	a.Close() // as when its daemon is killed
 	want(b, last, false, true)
 	if ok, err := b.take(last); !ok || err != nil {
 		t.Error(ok, err)

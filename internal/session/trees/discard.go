@@ -34,6 +34,9 @@ func (x *subject) discard(ctx context.Context, p auth.Principal, paths []string)
 		return nil, err
 	}
 	defer resume()
+	if len(x.tree.Layers()) == 0 {
+		return &client.Discarded{}, nil
+	}
 	v, err := x.write(ctx, p)
 	if err != nil {
 		return nil, err

@@ -1,9 +1,10 @@
 // Package apply writes the changes of a session to the directory that its worktree came
 // from.
 //
-// The changes come out of the sandbox as an archive, which is hostile. Job.Run keeps it in
-// a private directory first and checks all of it. Then it looks at the source: what has
-// changed there since the session began is in its way. Only if nothing is does it write:
+// The changes come out of the sandbox as an archive, which is hostile. Job.Run takes the lock on
+// the source, which one job of the host's daemons has at a time, keeps the archive in a private
+// directory and checks all of it. Then it looks at the source: what has changed there since the
+// session began is in its way. Only if nothing is does it write:
 //
 //  1. The plan, a journal of all that will be done, goes to the private directory.
 //  2. New files are written to the source under names that the plan has.
@@ -103,7 +104,7 @@ var ErrUnfinished = errors.New("the changes are written in part: the rest follow
 
 // Run applies an archive. An error that wraps *ConflictError says what is in the way; then
 // nothing is written, unless its Applied says otherwise. Other errors are ErrArchive,
-// ErrTooLarge, ErrUnfinished, or one of the system's, after which the source is as it was.
+// ErrTooLarge, ErrHeld, ErrUnfinished, or one of the system's, after which the source is as it was.
 // A Copy has its own archive, and an error more, ErrNoTop.
 func (j *Job) Run(ctx context.Context, archive io.Reader) (*client.Applied, error) {
 	d, err := openState(j.Dir)
@@ -129,6 +130,10 @@ func (j *Job) run(ctx context.Context, d *state, archive io.Reader) (*client.App
 	limits := j.Limits
 	if limits == (Limits{}) {
 		limits = DefaultLimits
+	}
+	// Before the archive is read: what differs is looked for while it is.
+	if err := d.hold(ctx, j.Source); err != nil {
+		return nil, err
 	}
 	sp, err := newSpool(d, limits, j.Copy)
 	if err != nil {

@@ -84,7 +84,8 @@ func (t *task) own(ctime, size int64) own { return own{ctime, size, t.Want.Sum, 
 // content says whether the task writes something under a name of ours first.
 func (t *task) content() bool { return t.Want.Kind == beneath.File || t.Want.Kind == beneath.Link }
 
-// prefix is what the names of all files begin with that are made for the plan.
+// prefix is what the names of all files begin with that are made for the plan. The package
+// treediff knows them.
 func (p *plan) prefix() string { return ".toold-" + p.Token + "-" }
 
 // temp is the name of a task's file until it takes its place.
@@ -146,13 +147,19 @@ func (p *plan) open() (*os.File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, string(p.Source), &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil, fmt.Errorf("%w: open %s: %w", errElsewhere, shown(string(p.Source)), err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", shown(string(p.Source)), err)
 	}
 	f := os.NewFile(uintptr(fd), string(p.Source))
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Ino != p.Ino {
-		return nil, errors.Join(fmt.Errorf("%s is another directory now", shown(strings.TrimSuffix(string(p.Source), " (deleted)"))), err, f.Close())
+		return nil, errors.Join(fmt.Errorf("%w: %s is another directory now", errElsewhere, shown(strings.TrimSuffix(string(p.Source), " (deleted)"))), err, f.Close())
 	}
 	return f, nil
 }
+
+// errElsewhere: the source is not at its path any more.
+var errElsewhere = errors.New("the source was moved or removed")

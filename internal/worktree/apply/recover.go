@@ -42,6 +42,12 @@ func Recover(ctx context.Context, dir string) (*Recovered, error) {
 }
 
 func (d *state) recover(ctx context.Context) (*Recovered, error) {
+	defer d.letGo()
+	return d.recoverHeld(ctx)
+}
+
+// recoverHeld is recover for one that may have the lock on the source.
+func (d *state) recoverHeld(ctx context.Context) (*Recovered, error) {
 	p, committed, err := d.plan()
 	if err != nil {
 		return nil, err
@@ -51,12 +57,18 @@ func (d *state) recover(ctx context.Context) (*Recovered, error) {
 		return &Recovered{}, nil
 	}
 	r := &Recovered{Source: string(p.Source)}
-	source, err := openSoon(ctx, p)
+	source, err := soon(ctx, p.open)
 	if err != nil && committed {
 		return nil, unfinished(err)
 	}
 	if err == nil {
 		defer source.Close()
+		if d.held == nil {
+			err = d.hold(ctx, source)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	if !committed {
 		return r, d.drop(ctx, p, source)
@@ -90,21 +102,22 @@ func (d *state) drop(ctx context.Context, p *plan, source *os.File) error {
 	return nil
 }
 
-// openSoon opens the source of a plan, unless its file system does not answer.
-func openSoon(ctx context.Context, p *plan) (*os.File, error) {
+// soon gives what f gives, unless the file system that it works on does not answer.
+func soon[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type answer struct {
-		f   *os.File
+		v   T
 		err error
 	}
 	done := make(chan answer, 1)
 	go func() {
-		f, err := p.open()
-		done <- answer{f, err}
+		v, err := f()
+		done <- answer{v, err}
 	}()
 	select {
 	case a := <-done:
-		return a.f, a.err
+		return a.v, a.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", beneath.ErrStuck, context.Cause(ctx))
+		var none T
+		return none, fmt.Errorf("%w: %w", beneath.ErrStuck, context.Cause(ctx))
 	}
 }

@@ -36,6 +36,7 @@ var step = func(string) {}
 type state struct {
 	dir  string
 	lock *os.File // the directory
+	held *hold    // the lock on the source, while there is one
 }
 
 // lockTime is how long a job waits for the end of another. A program that was just
@@ -53,7 +54,7 @@ func openState(dir string) (*state, error) {
 	for end := time.Now().Add(lockTime); ; time.Sleep(10 * time.Millisecond) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return &state{dir, f}, nil
+			return &state{dir: dir, lock: f}, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(end) {
 			f.Close()
@@ -62,18 +63,25 @@ func openState(dir string) (*state, error) {
 	}
 }
 
-func (d *state) close() { d.lock.Close() }
+func (d *state) close() {
+	d.letGo()
+	d.lock.Close()
+}
 
 func (d *state) path(name string) string { return filepath.Join(d.dir, name) }
 
 // as works on a source with its owner's ids. A thread that is left behind keeps the
-// directory locked until it ends.
+// directory and the source locked until it ends.
 func (d *state) as(ctx context.Context, owner thread.User, source *os.File, f func(root int) error) error {
 	keep, err := unix.FcntlInt(d.lock.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		return err
 	}
-	release := sync.OnceFunc(func() { _ = unix.Close(keep) })
+	held, err := unix.FcntlInt(d.held.file.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return errors.Join(err, unix.Close(keep))
+	}
+	release := sync.OnceFunc(func() { _, _ = unix.Close(keep), unix.Close(held) })
 	err = beneath.As(ctx, owner, source, func(root int) error {
 		defer release()
 		return f(root)
@@ -120,6 +128,9 @@ func (d *state) prepare(p *plan) error {
 
 // commit is the moment from which the plan is carried out, whatever happens.
 func (d *state) commit() error {
+	if err := d.held.mark(d.dir); err != nil {
+		return err
+	}
 	if err := d.rename(planFile, committedFile); err != nil {
 		return fmt.Errorf("keep the plan: %w", errors.Join(err, os.Rename(d.path(committedFile), d.path(planFile))))
 	}
@@ -144,6 +155,9 @@ func (d *state) clear() {
 	for _, name := range []string{contentFile, planFile, planFile + newSuffix, ownFile + newSuffix} {
 		_ = os.Remove(d.path(name)) // the next job tries again
 		step(name + " cleared")
+	}
+	if d.held != nil {
+		d.held.unmark(d.dir)
 	}
 }
 

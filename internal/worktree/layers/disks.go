@@ -242,11 +242,15 @@ func (s *Store) OpenUpper(session string) (f *os.File, release func(), err error
 // Room is how large the disks of all layers of a tree are together; 0 where there is one
 // that lies on none.
 func (s *Store) Room(t *Tree) (sum client.Size, err error) {
+	used := places(t.Layers())
 	for _, p := range places(slices.Concat(t.Layers(), []string{t.Disk + "."})) {
 		if !strings.HasPrefix(p, diskPrefix) {
 			return 0, nil
 		}
 		size, err := s.diskSize(p)
+		if errors.Is(err, fs.ErrNotExist) && !slices.Contains(used, p) {
+			continue // what lay there was applied or discarded, and it went
+		}
 		if err != nil {
 			return 0, err
 		}

@@ -3,6 +3,7 @@ package treediff
 import (
 	"context"
 	"errors"
+	"regexp"
 	"strings"
 
 	"github.com/toold/toold/internal/tool/run/root"
@@ -266,9 +267,16 @@ func (w *walk) entry(b *below, base, tree *place) (in bool, err error) {
 	return in, w.visit(b, base, tree)
 }
 
+// applying are the names of files that an apply of another session is writing to the base before
+// they take their places: no change of anybody's, and seen on one side or on both.
+var applying = regexp.MustCompile(`^\.toold-[A-Z2-7]{26}-[0-9]+$`)
+
 // mayDiffer is false of most entries: those that are no directories, and the same. What an
 // overlay still shows of a base that has lost or replaced it is no change of the tree.
 func (e entry) mayDiffer() bool {
+	if strings.HasPrefix(e.name, ".toold-") && applying.MatchString(e.name) {
+		return false
+	}
 	if e.new != nil && e.new.Nameless && (e.old == nil || !e.old.Nameless) {
 		return false
 	}

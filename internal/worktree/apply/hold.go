@@ -1,0 +1,272 @@
+package apply
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/hostlock"
+)
+
+// hold is the lock on a source: whoever looks at one to write to it has it, among all daemons of
+// the host. It is a lock of its own on each name of the source, and one with others on the names
+// of the directories above, so that sources which lie in one another are not written to at once,
+// and neighbours are. The names are two, and one is enough: the inode, which stays when somebody
+// renames it, and the path in its file system, which is the same whichever mount leads there.
+// What another file system is mounted in is not above: no job goes over a mount.
+//
+// A job that is killed loses the lock, and leaves a mark if its plan was committed: a file that
+// names its directory and what it had locked. Who takes a lock next that is in the way of it
+// carries that plan out first.
+type hold struct {
+	file  hostlock.File
+	marks string
+	sourceNames
+}
+
+// sourceNames are those of a source and of the directories above it: bytes of the file of locks.
+type sourceNames struct {
+	Own   []int64 `json:"own"`
+	Above []int64 `json:"above"`
+}
+
+// ErrHeld: the lock on the source could not be had, or what another job has left there not be
+// finished. Nothing was changed.
+var ErrHeld = errors.New("another apply writes to the same files")
+
+// holdTime is how long a job waits for the lock: an apply of the largest tree takes less.
+const holdTime = 30 * time.Second
+
+// hold takes the lock on the source of a job, and finishes what others have left there.
+func (d *state) hold(ctx context.Context, source *os.File) error {
+	n, err := soon(ctx, func() (sourceNames, error) { return namesOf(source) })
+	if err != nil {
+		return writeError(err)
+	}
+	dir := hostlock.Dir()
+	h := &hold{marks: filepath.Join(dir, "applies"), sourceNames: n}
+	if err := os.MkdirAll(h.marks, 0o700); err != nil {
+		return fmt.Errorf("lock a source: %w", err)
+	}
+	for end := time.Now().Add(holdTime); ; {
+		if h.file, err = hostlock.Open(filepath.Join(dir, "sources")); err != nil {
+			return fmt.Errorf("lock a source: %w", err)
+		}
+		ok, err := h.lock()
+		if ok {
+			break
+		}
+		if err := errors.Join(err, h.file.Close()); err != nil {
+			return fmt.Errorf("lock a source: %w", err)
+		}
+		if time.Now().After(end) {
+			return fault.Overloaded.Errorf("nothing was applied: %w, for more than %v now", ErrHeld, holdTime).Next("try again when it is over")
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(5*time.Millisecond + rand.N(10*time.Millisecond)):
+		}
+	}
+	d.held = h
+	step("held")
+	if err := d.finishOthers(ctx); err != nil {
+		d.letGo()
+		return err
+	}
+	return nil
+}
+
+// letGo gives the lock back; a thread that is left behind has it until it ends.
+func (d *state) letGo() {
+	if d.held != nil {
+		_ = d.held.file.Close()
+		d.held = nil
+	}
+}
+
+// lock tries to get all of the locks.
+func (h *hold) lock() (bool, error) {
+	for _, n := range h.Own {
+		if ok, err := h.file.Lock(unix.F_WRLCK, n); !ok {
+			return false, err
+		}
+	}
+	for _, n := range h.Above {
+		if ok, err := h.file.Lock(unix.F_RDLCK, n); !ok {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// nameOf is the byte that stands for a name.
+func nameOf(format string, args ...any) int64 {
+	sum := sha256.Sum256(fmt.Appendf(nil, format, args...))
+	return int64(binary.BigEndian.Uint64(sum[:]) >> 2) // no file has more
+}
+
+// namesOf gives the names of a directory. It may hang where its file system does.
+func namesOf(dir *os.File) (n sourceNames, err error) {
+	fd, err := unix.FcntlInt(dir.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return n, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var mount uint64
+	for last := int64(-1); ; {
+		var st unix.Statx_t
+		// What the kernel knows will do: a file system may be served by a program that never answers.
+		if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_INO|unix.STATX_MNT_ID, &st); err != nil {
+			return n, err
+		}
+		name := nameOf("inode %d:%d %d", st.Dev_major, st.Dev_minor, st.Ino)
+		if name == last {
+			break // the root is above itself
+		}
+		if last < 0 {
+			n.Own, mount = append(n.Own, name), st.Mnt_id
+		} else {
+			n.Above = append(n.Above, name)
+		}
+		last = name
+		up, err := unix.Openat2(fd, "..", &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV})
+		if errors.Is(err, unix.EXDEV) {
+			break
+		}
+		if err != nil {
+			return n, err
+		}
+		_ = unix.Close(fd)
+		fd = up
+	}
+	place, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
+	if err != nil {
+		return n, err
+	}
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return uint64(m.ID) != mount, uint64(m.ID) == mount })
+	if err != nil || len(mounts) == 0 {
+		return n, err // a mount that is not among ours has nothing above
+	}
+	m := mounts[0]
+	below, ok := strings.CutPrefix(place, strings.TrimSuffix(m.Mountpoint, "/"))
+	if !ok || below != "" && below[0] != '/' {
+		return n, nil // moved meanwhile
+	}
+	p := path.Join("/", m.Root, below)
+	n.Own = append(n.Own, nameOf("path %d:%d %s", m.Major, m.Minor, p))
+	for p != "/" {
+		p = path.Dir(p)
+		n.Above = append(n.Above, nameOf("path %d:%d %s", m.Major, m.Minor, p))
+	}
+	return n, nil
+}
+
+// mark is what is left of a job whose plan was committed and not carried out.
+type mark struct {
+	Dir string `json:"dir"`
+	sourceNames
+}
+
+func (h *hold) markOf(dir string) string {
+	sum := sha256.Sum256([]byte(dir))
+	return filepath.Join(h.marks, hex.EncodeToString(sum[:]))
+}
+
+// mark marks that the plan of a directory is being carried out.
+func (h *hold) mark(dir string) error {
+	text, err := json.Marshal(mark{dir, h.sourceNames})
+	if err != nil {
+		return err
+	}
+	name := h.markOf(dir)
+	err = os.WriteFile(name+newSuffix, text, 0o600)
+	if err == nil {
+		err = os.Rename(name+newSuffix, name)
+	}
+	if err != nil {
+		return fmt.Errorf("mark a source: %w", err)
+	}
+	step("marked")
+	return nil
+}
+
+// unmark takes back the mark of a directory.
+func (h *hold) unmark(dir string) {
+	_ = os.Remove(h.markOf(dir)) // who finds it finds nothing to do
+}
+
+// near says whether one of two sources is, or lies in, the other.
+func (n sourceNames) near(m sourceNames) bool {
+	in := func(all []int64) func(int64) bool { return func(x int64) bool { return slices.Contains(all, x) } }
+	return slices.ContainsFunc(n.Own, in(m.Own)) || slices.ContainsFunc(n.Own, in(m.Above)) || slices.ContainsFunc(m.Own, in(n.Above))
+}
+
+// finishOthers carries out the plans that others have committed for the source and died with.
+func (d *state) finishOthers(ctx context.Context) error {
+	names, err := os.ReadDir(d.held.marks)
+	if err != nil {
+		return fmt.Errorf("look for marks on a source: %w", err)
+	}
+	for _, n := range names {
+		text, err := os.ReadFile(filepath.Join(d.held.marks, n.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // carried out meanwhile: it was of another source
+		}
+		var m mark
+		if err == nil {
+			err = json.Unmarshal(text, &m)
+		}
+		if err != nil && filepath.Ext(n.Name()) == newSuffix {
+			continue // of one that is being written, whose plan is not committed
+		}
+		if err != nil {
+			return fmt.Errorf("read the mark on a source: %s: %w", n.Name(), err)
+		}
+		if m.Dir == d.dir || !d.held.near(m.sourceNames) {
+			continue
+		}
+		if err := d.finishOther(ctx, m.Dir); err != nil {
+			return fault.Overloaded.Errorf("nothing was applied: %w: one before it is not finished: %w", ErrHeld, err).
+				Next("it is tried again with each apply and when its daemon starts: see to what it says, and try again")
+		}
+	}
+	return nil
+}
+
+// finishOther carries out the plan of another directory, with the lock of this one.
+func (d *state) finishOther(ctx context.Context, dir string) error {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		d.held.unmark(dir)
+		return nil
+	}
+	o, err := openState(dir)
+	if err != nil {
+		return err
+	}
+	defer o.lock.Close()
+	o.held = d.held
+	if _, err := o.recoverHeld(ctx); errors.Is(err, errElsewhere) {
+		return nil // until it is back there, nobody can
+	} else if err != nil {
+		return err
+	}
+	d.held.unmark(dir)
+	return nil
+}
