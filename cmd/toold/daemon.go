@@ -251,7 +251,7 @@ func (d *daemon) close() error {
 // does), then stops in the reverse order of the start.
 func (d *daemon) run(ctx context.Context, p process) (err error) {
 	defer func() { err = errors.Join(err, d.close()) }()
-	ln, inherited, err := listenAPI(&d.cfg.Daemon)
+	ln, err := listenAPI(&d.cfg.Daemon)
 	if err != nil {
 		return err
 	}
@@ -266,13 +266,14 @@ func (d *daemon) run(ctx context.Context, p process) (err error) {
 	serving, stopServing := context.WithCancelCause(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	serveAPI := func() { wg.Go(func() { stopServing(d.server.Serve(serving, ln)) }) }
-	if !inherited {
+	if !ln.systemd {
 		serveAPI()
 	}
+	wg.Go(func() { ln.watch(serving, d.log) })
 	wg.Go(func() { serveMetrics(serving, metricsLn, d.cfg.Metrics.Listen, d.metrics.Handler(), d.log) })
 	// Recovery cannot be cut short: what it began must be written down.
 	err = d.manager.Start(context.WithoutCancel(ctx))
-	if inherited {
+	if ln.systemd {
 		// What came to systemd's socket meanwhile has waited there. Whoever starts
 		// the daemon by connecting is not told that it is only starting.
 		serveAPI()

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/user"
-	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -17,55 +16,37 @@ import (
 	"github.com/toold/toold/internal/config"
 )
 
-// listenAPI gives the API's socket: the one that systemd holds for us (inherited),
-// or one made at cfg.Socket.
-func listenAPI(cfg *config.Daemon) (ln net.Listener, inherited bool, err error) {
+// listenAPI gives the API's socket: the one that systemd holds for us, or one made at
+// cfg.Socket.
+func listenAPI(cfg *config.Daemon) (*door, error) {
 	passed, err := activation.Listeners()
 	if err != nil {
-		return nil, false, fmt.Errorf("socket activation: %w", err)
+		return nil, fmt.Errorf("socket activation: %w", err)
 	}
 	switch len(passed) {
 	case 0:
-		ln, err = listenUnix(cfg)
-		return ln, false, err
+		return listenUnix(cfg)
 	case 1:
 		if ln, ok := passed[0].(*net.UnixListener); ok {
-			return ln, true, nil
+			return inherit(ln), nil
 		}
-		return nil, false, errors.New("socket activation: toold serves a Unix stream socket only, never TCP: see ListenStream in toold.socket")
+		return nil, errors.New("socket activation: toold serves a Unix stream socket only, never TCP: see ListenStream in toold.socket")
 	}
-	return nil, false, fmt.Errorf("socket activation: got %d sockets, want one", len(passed))
+	return nil, fmt.Errorf("socket activation: got %d sockets, want one", len(passed))
 }
 
 // listenUnix makes the socket: 0660 and the group's, in a directory that is ours.
-func listenUnix(cfg *config.Daemon) (net.Listener, error) {
+func listenUnix(cfg *config.Daemon) (*door, error) {
 	gid, err := groupID(cfg.SocketGroup)
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Dir(cfg.Socket)
-	if err := socketDir(dir, gid); err != nil {
-		return nil, fmt.Errorf("directory of the socket: %w", err)
-	}
-	if err := removeStale(cfg.Socket); err != nil {
-		return nil, err
-	}
-	// The umask, not a later chmod, keeps others out from the first moment.
-	old := syscall.Umask(0o177)
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: cfg.Socket, Net: "unix"})
-	syscall.Umask(old)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(os.Lchown(cfg.Socket, -1, gid), os.Chmod(cfg.Socket, 0o660)); err != nil {
-		return nil, errors.Join(err, ln.Close())
-	}
-	return ln, nil
+	return openDoor(cfg.Socket, gid)
 }
 
 // socketDir makes the socket's directory 0750 and the group's. A directory that
 // was there before toold and is not its run directory keeps its mode, as long as
-// nobody else can put a socket into it.
+// nobody else can put a socket into it. A gid of -1 leaves the group as it is.
 func socketDir(dir string, gid int) error {
 	made, err := makeOrCheck(dir, 0o750)
 	if made && err == nil {

@@ -52,8 +52,7 @@ func TestListenTakesOverFromADeadDaemon(t *testing.T) {
 	path := socketIn(t)
 	old, err := listenUnix(&config.Daemon{Socket: path})
 	mustNil(t, err)
-	old.(*net.UnixListener).SetUnlinkOnClose(false) // as SIGKILL leaves it
-	mustNil(t, old.Close())
+	mustNil(t, old.ln.Close()) // as SIGKILL leaves it
 	ln, err := listenUnix(&config.Daemon{Socket: path})
 	mustNil(t, err)
 	mustNil(t, ln.Close())
