@@ -228,8 +228,8 @@ func (d *daemon) api(ds *drivers, st *store.Store, tools *tool.Registry, trees *
 		Tools: m.Tools, Usage: m.Usage, Collector: m.Collector, Health: m, Trees: m.AllTrees(), Networks: m.Networks, Caches: m.Caches,
 		Doctor: doctor.New(doctor.Config{
 			Sessions: m, Drivers: ds.all, Driver: d.cfg.Sandbox.Driver,
-			Host: func() []client.Check {
-				return slices.Concat(hardening.Checks(os.DirFS("/"), m.Limits()), []client.Check{trees.Check(), m.Caches.Check(), m.Collector.Check()}, m.DiskRoom().Checks())
+			Host: func(ctx context.Context) []client.Check {
+				return slices.Concat(m.Checks(ctx), hardening.Checks(os.DirFS("/"), m.Limits()), []client.Check{trees.Check(), m.Caches.Check(), m.Collector.Check()}, m.DiskRoom().Checks())
 			},
 			Trees: trees,
 		}),

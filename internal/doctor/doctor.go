@@ -35,8 +35,8 @@ type Config struct {
 	Sessions Sessions
 	Drivers  map[string]sandbox.Driver
 	Driver   string // the one whose runtimes are probed
-	// Host looks at the host, beside what the drivers look at; nil is nothing more.
-	Host func() []client.Check
+	// Host looks at the daemon and its host, beside what the drivers look at; nil is nothing more.
+	Host func(ctx context.Context) []client.Check
 	// Trees has the layers of worktrees; nil is not looked at.
 	Trees *layers.Store
 }
@@ -66,7 +66,7 @@ func (d *Doctor) Doctor(ctx context.Context, p auth.Principal, probe bool) (*cli
 		}
 	}
 	if d.cfg.Host != nil {
-		found.Checks = append(found.Checks, d.cfg.Host()...)
+		found.Checks = append(found.Checks, d.cfg.Host(ctx)...)
 	}
 	if d.cfg.Trees != nil {
 		found.Checks = append(found.Checks, worktrees(d.cfg.Trees)...)

@@ -37,7 +37,7 @@ func (f *fake) Throwaway(_ context.Context, _ auth.Principal, r client.SessionCr
 func of(f *fake) *Doctor {
 	return New(Config{
 		Sessions: f, Drivers: map[string]sandbox.Driver{"fake": f}, Driver: "fake",
-		Host: func() []client.Check { return []client.Check{{Group: "hardening", Name: "one more"}} },
+		Host: func(context.Context) []client.Check { return []client.Check{{Group: "hardening", Name: "one more"}} },
 	})
 }
 

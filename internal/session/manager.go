@@ -206,40 +206,69 @@ func (m *Manager) EndAll(ctx context.Context) error {
 
 // Ready implements server.Health.
 func (m *Manager) Ready(ctx context.Context) client.Health {
-	switch managerState(m.state.Load()) {
-	case managerStarting:
-		return client.Health{Status: "starting", Reasons: []string{"sessions of the last run are being taken over"}}
-	case managerDraining:
-		return client.Health{Status: "draining", Reasons: []string{"the daemon is stopping"}}
+	if status, why := m.phase(); status != "" {
+		return client.Health{Status: status, Reasons: []string{why}}
 	}
-	if reasons := m.failing(ctx); len(reasons) > 0 {
+	var reasons []string
+	for _, c := range m.Checks(ctx) {
+		if c.Status == client.CheckFail {
+			reasons = append(reasons, c.Detail)
+		}
+	}
+	if len(reasons) > 0 {
 		return client.Health{Status: "failing", Reasons: reasons}
 	}
 	return client.Health{Status: "ok", Warnings: m.Collector.strays.warnings(m.keepTime())}
 }
 
-// failing says what keeps sessions and calls from being made.
-func (m *Manager) failing(ctx context.Context) (reasons []string) {
-	free, enough, err := m.room(ctx)
-	switch {
-	case err != nil:
-		reasons = append(reasons, err.Error())
-	case !enough:
-		reasons = append(reasons, fmt.Sprintf("only %s are free on the disk of the state directory, and %s must stay: large inputs are refused and outputs not kept",
-			client.Size(free), client.Size(m.settings.Load().MinFree)))
+// phase is the status of a daemon that starts or stops, and what it does then; "" in between.
+func (m *Manager) phase() (status, why string) {
+	switch managerState(m.state.Load()) {
+	case managerStarting:
+		return "starting", "sessions of the last run are being taken over"
+	case managerDraining:
+		return "draining", "the daemon is stopping"
 	}
-	if err := m.store.Ready(); err != nil {
-		reasons = append(reasons, "records cannot be stored: "+err.Error())
-	}
-	if m.cfg.Auditor != nil {
-		if err := m.cfg.Auditor.Ready(); err != nil {
-			reasons = append(reasons, "the audit log refuses calls: "+err.Error())
+	return "", ""
+}
+
+// Checks say for doctor whether sessions and calls can be made. Ready is made of them, so that
+// both say the same.
+func (m *Manager) Checks(ctx context.Context) (checks []client.Check) {
+	add := func(name, fine, failing, hint string) {
+		c := client.Check{Group: "daemon", Name: name, Status: client.CheckOK, Detail: fine}
+		if failing != "" {
+			c.Status, c.Detail, c.Hint = client.CheckFail, failing, hint
 		}
+		checks = append(checks, c)
 	}
-	if err := m.drives.ask(ctx, m); err != nil {
-		reasons = append(reasons, fmt.Sprintf("the driver %s does not answer: %v", m.cfg.Driver, err))
+	_, phase := m.phase()
+	add("takes work", "it has taken over the sessions of the last run", phase, "wait until toolctl ready says ok")
+	room := ""
+	switch free, enough, err := m.room(ctx); {
+	case err != nil:
+		room = err.Error()
+	case !enough:
+		room = fmt.Sprintf("only %s are free on the disk of the state directory, and %s must stay: large inputs are refused and outputs not kept",
+			client.Size(free), client.Size(m.settings.Load().MinFree))
 	}
-	return reasons
+	add("room for records", "the disk of the state directory has as much as must stay free", room, freesSpace)
+	add("records", "they are stored", failingWith("records cannot be stored", m.store.Ready()), "the daemon's log has the cause; "+freesSpace)
+	if m.cfg.Auditor != nil {
+		add("audit log", "it refuses no call", failingWith("the audit log refuses calls", m.cfg.Auditor.Ready()),
+			"look who changed it (toolctl audit verify), keep what is left of it, and restart toold; or free space on its disk")
+	}
+	add("driver "+m.cfg.Driver, "it answers", failingWith(fmt.Sprintf("the driver %s does not answer", m.cfg.Driver), m.drives.ask(ctx, m)),
+		"see whether what it talks to runs; the daemon's log has the cause")
+	return checks
+}
+
+// failingWith is what an error keeps from being done; "" for none.
+func failingWith(what string, err error) string {
+	if err == nil {
+		return ""
+	}
+	return what + ": " + err.Error()
 }
 
 // driverFresh is how old the answer of a driver may be, and driverTime how long it

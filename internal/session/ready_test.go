@@ -1,10 +1,14 @@
 package session
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/toold/toold/client"
 )
 
 // TestReady: a daemon that cannot do its work says so, and why, until it can again.
@@ -48,11 +52,40 @@ func TestReady(t *testing.T) {
 		if r := m.Ready(t.Context()); r.Status != "failing" || len(r.Reasons) != 1 || !strings.Contains(r.Reasons[0], c.says) {
 			t.Errorf("%s: %+v", name, r)
 		}
+		if r := reasonsOf(m); len(r) != 1 || !strings.Contains(r[0], c.says) {
+			t.Errorf("%s: doctor says %q", name, r)
+		}
 		c.fail(false)
+	}
+	if r := reasonsOf(m); len(r) > 0 {
+		t.Errorf("afterwards doctor says %q", r)
 	}
 	if r := m.Ready(t.Context()); r.Status != "ok" {
 		t.Errorf("afterwards: %+v", r)
 	}
+}
+
+// TestDoctorWhileNotReady: what ready says about a start or a stop, doctor says too.
+func TestDoctorWhileNotReady(t *testing.T) {
+	m := newHouse(t).open()
+	for state, status := range map[managerState]string{managerStarting: "starting", managerDraining: "draining"} {
+		m.state.Store(int32(state))
+		r := m.Ready(t.Context())
+		if d := reasonsOf(m); r.Status != status || !slices.Equal(d, r.Reasons) {
+			t.Errorf("ready says %+v, doctor %q", r, d)
+		}
+	}
+	m.state.Store(int32(managerReady))
+}
+
+// reasonsOf are the checks of doctor that fail.
+func reasonsOf(m *Manager) (reasons []string) {
+	for _, c := range m.Checks(context.Background()) {
+		if c.Status == client.CheckFail && c.Hint != "" {
+			reasons = append(reasons, c.Detail)
+		}
+	}
+	return reasons
 }
 
 // unready is an audit log that may refuse.
