@@ -347,6 +347,14 @@ func TestSweep(t *testing.T) {
 
 // TestBounded: a disk that is full is no base, and the one before stays.
 func TestBounded(t *testing.T) {
+	t.Run("as this kernel", testBounded)
+	t.Run("before 6.15", func(t *testing.T) {
+		defer mount.LikeBefore615()()
+		testBounded(t)
+	})
+}
+
+func testBounded(t *testing.T) {
 	s := open(t)
 	trees, err := layers.Open(t.TempDir())
 	if err != nil {

@@ -38,7 +38,7 @@ func (c *Caches) Check() client.Check {
 	if err := c.cfg.Trees.Bounded(); err != nil {
 		check.Status = client.CheckWarn
 		check.Detail += "; what a session adds has no bound: " + err.Error()
-		check.Hint = "sessions with --cache can fill the state directory: it takes mke2fs (e2fsprogs), loop devices and Linux 6.15 or newer"
+		check.Hint = "sessions with --cache can fill the state directory: it takes mke2fs (e2fsprogs) and loop devices"
 	}
 	return check
 }

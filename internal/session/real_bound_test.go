@@ -13,6 +13,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/sandbox/mount"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/worktree/layers"
 )
@@ -180,7 +181,15 @@ func (b *boundRig) drop(id string, p auth.Principal) {
 
 // TestRealBoundedKept: the changes of a session that is over are on a disk that nothing has
 // mounted, and can be looked at and forked.
-func TestRealBoundedKept(t *testing.T) {
+func TestRealBoundedKept(t *testing.T) { testBoundedKept(t) }
+
+// TestRealBoundedBefore615: so it is on kernels that clone no mount that is attached nowhere.
+func TestRealBoundedBefore615(t *testing.T) {
+	defer mount.LikeBefore615()()
+	testBoundedKept(t)
+}
+
+func testBoundedKept(t *testing.T) {
 	b := newBoundRig(t)
 	b.over("kept")
 	b.says("kept", "echo one >one; cat one", "one")

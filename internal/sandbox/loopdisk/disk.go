@@ -113,7 +113,7 @@ func attached(file *os.File) (*os.File, error) {
 		if err != nil || filepath.Base(strings.TrimSuffix(string(path), "\n")) != filepath.Base(file.Name()) {
 			continue // another's, or it has just been let go of
 		}
-		loop, err := openDevice(filepath.Base(filepath.Dir(filepath.Dir(n))))
+		loop, err := mount.OpenDevice(filepath.Base(filepath.Dir(filepath.Dir(n))))
 		if errors.Is(err, unix.ENXIO) {
 			continue // it is being let go of, and all is written
 		}
@@ -142,7 +142,7 @@ func notGone(err error) error {
 // attach makes a loop device of file. It is let go of by the kernel when
 // the device, once opened here and then mounted, has no user any more.
 func attach(file *os.File) (*os.File, error) {
-	control, err := openDevice("loop-control")
+	control, err := mount.OpenDevice("loop-control")
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNone, err)
 	}
@@ -157,7 +157,7 @@ func attach(file *os.File) (*os.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: LOOP_CTL_GET_FREE: %w", ErrNone, err)
 		}
-		loop, err := openDevice("loop" + strconv.Itoa(n))
+		loop, err := mount.OpenDevice("loop" + strconv.Itoa(n))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%w: %w", ErrNone, err) // a /dev that the kernel does not fill
 		} else if err != nil {

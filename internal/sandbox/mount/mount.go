@@ -31,13 +31,14 @@ var ErrNoIDMap = errors.New("file system has no id-mapped mounts")
 
 // Detach clones the mount of a pinned directory, without mounts below it.
 // attributes (MOUNT_ATTR_…) are set besides nosuid and nodev; userns, when not
-// nil, gives the id map.
+// nil, gives the id map. The mount may itself be attached nowhere, if it is that of a
+// disk in a file.
 func Detach(src *os.File, attributes uint64, userns *os.File) (*os.File, error) {
-	fd, err := unix.OpenTree(int(src.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	f, err := clone(src)
 	if err != nil {
-		return nil, fmt.Errorf("open_tree: %w", err)
+		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), src.Name())
+	fd := int(f.Fd())
 	attr := unix.MountAttr{
 		Attr_set:    attributes | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
 		Propagation: unix.MS_PRIVATE,

@@ -103,13 +103,12 @@ func (s *Store) Check() client.Check {
 	c := client.Check{Group: "worktree", Name: "bound of what sessions change", Status: client.CheckOK, Detail: "file systems in files work"}
 	if err := s.Bounded(); err != nil {
 		c.Status, c.Detail = client.CheckWarn, err.Error()
-		c.Hint = "sessions of mode overlay can fill the state directory: it takes mke2fs (e2fsprogs), loop devices and Linux 6.15 or newer"
+		c.Hint = "sessions of mode overlay can fill the state directory: it takes mke2fs (e2fsprogs) and loop devices"
 	}
 	return c
 }
 
-// try makes a disk and mounts a directory of it, which kernels before 6.15 do not where the
-// disk itself is mounted nowhere.
+// try makes a disk and mounts a directory of it.
 func (s *Store) try() error {
 	name, release, err := s.NewDisk(loopdisk.Least)
 	if err != nil {

@@ -12,7 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox/loopdisk"
+	"github.com/toold/toold/internal/sandbox/mount"
 )
 
 // diskRig is a store with a tree on a disk of its own.
@@ -216,5 +218,15 @@ func TestDiskAfterKill(t *testing.T) {
 	}
 	if err := next.Sweep(); err != nil || !slices.Equal(files(t, next), []string{tree.Disk}) {
 		t.Errorf("files %v, %v", files(t, next), err)
+	}
+}
+
+// TestBoundedBefore615: layers have disks on kernels that clone no mount that is attached nowhere.
+func TestBoundedBefore615(t *testing.T) {
+	s, _ := diskRig(t) // or there are none on any kernel
+	defer mount.LikeBefore615()()
+	s.bounded = false
+	if c := s.Check(); c.Status != client.CheckOK {
+		t.Errorf("%+v", c)
 	}
 }

@@ -1,12 +1,10 @@
-package loopdisk
+package mount
 
 import (
 	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/toold/toold/internal/sandbox/mount"
 )
 
 // TestDevicesWithoutDev: a device is the same one, found in /dev or without it.
@@ -18,7 +16,7 @@ func TestDevicesWithoutDev(t *testing.T) {
 	if err := unix.Stat("/dev/null", &want); err != nil {
 		t.Fatal(err)
 	}
-	all, err := mount.New("devtmpfs", "devtmpfs", nil, unix.MOUNT_ATTR_NOEXEC)
+	all, err := New("devtmpfs", "devtmpfs", nil, unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +24,7 @@ func TestDevicesWithoutDev(t *testing.T) {
 	if err := unix.Fstatat(int(all.Fd()), "null", &got, 0); err != nil || got.Rdev != want.Rdev {
 		t.Errorf("null is device %#x, %v, want %#x", got.Rdev, err, want.Rdev)
 	}
-	if f, err := openDevice("no-such-device"); err == nil {
+	if f, err := OpenDevice("no-such-device"); err == nil {
 		f.Close()
 		t.Error("a device that there is none of was opened")
 	}

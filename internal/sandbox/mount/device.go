@@ -1,4 +1,4 @@
-package loopdisk
+package mount
 
 import (
 	"errors"
@@ -7,20 +7,18 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/toold/toold/internal/sandbox/mount"
 )
 
-// openDevice opens one of the kernel's devices. A service or a container may have a
+// OpenDevice opens one of the kernel's devices. A service or a container may have a
 // /dev of its own with none of them in it; then the device is found in a devtmpfs
 // that is attached nowhere. Whether it may be opened is for the device cgroup to say,
 // there as here.
-func openDevice(name string) (*os.File, error) {
+func OpenDevice(name string) (*os.File, error) {
 	f, err := os.OpenFile("/dev/"+name, os.O_RDWR, 0)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return f, err
 	}
-	all, mountErr := mount.New("devtmpfs", "devtmpfs", nil, unix.MOUNT_ATTR_NOEXEC)
+	all, mountErr := New("devtmpfs", "devtmpfs", nil, unix.MOUNT_ATTR_NOEXEC)
 	if mountErr != nil {
 		return nil, errors.Join(err, mountErr)
 	}
