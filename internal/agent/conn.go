@@ -330,18 +330,22 @@ func (c *Conn) Hold(callID string, most time.Duration) error {
 }
 
 // FreeTmp removes everything in the sandbox's tmpfs directories (/tmp, /dev/shm),
-// which tools that are out of memory cannot do themselves.
-func (c *Conn) FreeTmp(ctx context.Context) error { return c.ask(ctx, wire.KindFreeTmp) }
+// which tools that are out of memory cannot do themselves, if at least so many bytes are in them.
+// An agent that was born before this was known does not look.
+func (c *Conn) FreeTmp(ctx context.Context, least int64) error {
+	return c.ask(ctx, wire.Head{Kind: wire.KindFreeTmp, N: least})
+}
 
 // Ping asks for a sign of life.
-func (c *Conn) Ping(ctx context.Context) error { return c.ask(ctx, wire.KindPing) }
+func (c *Conn) Ping(ctx context.Context) error { return c.ask(ctx, wire.Head{Kind: wire.KindPing}) }
 
-func (c *Conn) ask(ctx context.Context, k wire.Kind) error {
+func (c *Conn) ask(ctx context.Context, h wire.Head) error {
 	x, err := c.open(exchangeAsk, "", 0, false)
 	if err != nil {
 		return err
 	}
-	if err := c.send(wire.Head{Kind: k, ID: x.id}); err != nil {
+	h.ID = x.id
+	if err := c.send(h); err != nil {
 		return err
 	}
 	d, err := c.wait(ctx, x, nil)

@@ -21,7 +21,7 @@ type Peer interface {
 	Forget(callID string) error
 	Abort(callID string, reason run.Reason) error
 	Hold(callID string, most time.Duration) error
-	FreeTmp(ctx context.Context) error
+	FreeTmp(ctx context.Context, least int64) error
 	Ping(ctx context.Context) error
 	Done() <-chan struct{}
 	Err() error

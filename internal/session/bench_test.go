@@ -34,15 +34,15 @@ func (c instantConn) Run(_ context.Context, r agent.Request, s agent.Sink) (*age
 func (c instantConn) Resume(context.Context, string, int64, agent.Sink) (*agent.Outcome, error) {
 	return nil, agent.ErrUnknownCall
 }
-func (c instantConn) Ack(string, int64) error          { return nil }
-func (c instantConn) Forget(string) error              { return nil }
-func (c instantConn) Abort(string, run.Reason) error   { return nil }
-func (c instantConn) Hold(string, time.Duration) error { return nil }
-func (c instantConn) Ping(context.Context) error       { return nil }
-func (c instantConn) FreeTmp(context.Context) error    { return nil }
-func (c instantConn) Done() <-chan struct{}            { return c.done }
-func (c instantConn) Err() error                       { return nil }
-func (c instantConn) Close() error                     { return nil }
+func (c instantConn) Ack(string, int64) error              { return nil }
+func (c instantConn) Forget(string) error                  { return nil }
+func (c instantConn) Abort(string, run.Reason) error       { return nil }
+func (c instantConn) Hold(string, time.Duration) error     { return nil }
+func (c instantConn) Ping(context.Context) error           { return nil }
+func (c instantConn) FreeTmp(context.Context, int64) error { return nil }
+func (c instantConn) Done() <-chan struct{}                { return c.done }
+func (c instantConn) Err() error                           { return nil }
+func (c instantConn) Close() error                         { return nil }
 
 // BenchmarkCall is the daemon's own part of a call, without HTTP and the agent.
 func BenchmarkCall(b *testing.B) {

@@ -596,7 +596,7 @@ func (c *fakeConn) Ping(ctx context.Context) error {
 
 func (c *fakeConn) Hold(string, time.Duration) error { return nil }
 
-func (c *fakeConn) FreeTmp(context.Context) error {
+func (c *fakeConn) FreeTmp(context.Context, int64) error {
 	c.b.freed.Add(1)
 	c.b.memory.Store(0)
 	return c.b.host.fault("freetmp")

@@ -144,8 +144,8 @@ func (g *gauges) FreeTmp() bool {
 	if err != nil {
 		return false
 	}
-	if err := l.FreeTmp(ctx); err != nil {
-		g.log.Warn("empty the tmpfs directories", "error", err)
+	if err := l.FreeTmp(ctx, g.limit/4); err != nil {
+		g.log.Info("the tmpfs directories stay as they are", "error", err)
 		return false
 	}
 	return true

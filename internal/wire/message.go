@@ -59,7 +59,7 @@ const (
 	KindAck
 	KindForget
 	KindAbort
-	KindFreeTmp
+	KindFreeTmp // N: only if so many bytes are in them
 	KindPing
 	KindInput
 	KindHold

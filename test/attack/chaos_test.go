@@ -212,7 +212,7 @@ func TestChaosSource(t *testing.T) {
 			one.start(t)
 			// What one of them had decided on is carried out before anything else looks there.
 			_, err := one.admin.Apply(t.Context(), ids[0], client.ApplyRequest{DryRun: true})
-			if e, ok := errors.AsType[*client.Error](err); err != nil && !(ok && e.Code == client.CodeConflict) {
+			if e, ok := errors.AsType[*client.Error](err); err != nil && (!ok || e.Code != client.CodeConflict) {
 				t.Errorf("round %d: afterwards: %v", round, err)
 			}
 		}

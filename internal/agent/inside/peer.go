@@ -196,7 +196,7 @@ func (s *Server) takeOther(p *peer, h wire.Head, body []byte) error {
 		s.pause(p, string(body), h.N)
 		return nil
 	case wire.KindFreeTmp:
-		s.wg.Go(func() { s.freeTmp(p, h.ID) })
+		s.wg.Go(func() { s.freeTmp(p, h) })
 		return nil
 	default:
 		return errors.New("no such message in this direction")
@@ -261,12 +261,12 @@ func (p *peer) refuse(id uint64, d wire.Done) error {
 	return p.out.Write(wire.Head{Kind: wire.KindDone, ID: id}, body)
 }
 
-func (s *Server) freeTmp(p *peer, id uint64) {
+func (s *Server) freeTmp(p *peer, h wire.Head) {
 	var d wire.Done
-	if err := s.session.freeTmp(s.ctx); err != nil {
+	if err := s.session.freeTmp(s.ctx, h.N); err != nil {
 		d.Err = run.Errorf(run.CodeSandboxFailed, "free temporary files: %v", err)
 	}
-	if err := p.refuse(id, d); err != nil {
+	if err := p.refuse(h.ID, d); err != nil {
 		_ = p.c.Close()
 	}
 }

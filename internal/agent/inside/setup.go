@@ -60,12 +60,12 @@ func (s *Server) setUp(h wire.Hello, fd int) (*session, error) {
 }
 
 // freeTmp empties the places for temporary files.
-func (s *session) freeTmp(ctx context.Context) error {
+func (s *session) freeTmp(ctx context.Context, least int64) error {
 	if !s.freeing.TryLock() {
 		return errors.New("it is being done already")
 	}
 	defer s.freeing.Unlock()
-	return s.programs.FreeTmp(ctx, s.hello.Tmp, "/dev/shm")
+	return s.programs.FreeTmp(ctx, least, s.hello.Tmp, "/dev/shm")
 }
 
 // env is what a call's tool may use.

@@ -24,7 +24,13 @@ func TestFreeTmp(t *testing.T) {
 	r.bash(c, "a", `mkdir -p tmp/a/b tmp/c; echo x > tmp/a/b/f; ln -s / tmp/l; mkfifo tmp/p; mkdir tmp/locked; touch tmp/locked/f; chmod 0 tmp/locked
 touch keep; ln -s ../keep tmp/k; p=tmp; for i in $(seq 700); do p=$p/d; done; mkdir -p $p; for i in $(seq 3000); do : > tmp/n$i; done`)
 	sp := r.server.session.programs
-	if err := sp.FreeTmp(t.Context(), tmp, filepath.Join(r.dir, "none"), ""); err != nil {
+	if err := sp.FreeTmp(t.Context(), 1<<50, tmp, "/dev/shm"); err == nil || !strings.Contains(err.Error(), "not what fills") {
+		t.Errorf("with little in them: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(tmp, "n1")); err != nil {
+		t.Error(err)
+	}
+	if err := sp.FreeTmp(t.Context(), 0, tmp, filepath.Join(r.dir, "none"), ""); err != nil {
 		t.Fatal(err)
 	}
 	left, err := os.ReadDir(tmp)
@@ -34,7 +40,7 @@ touch keep; ln -s ../keep tmp/k; p=tmp; for i in $(seq 700); do p=$p/d; done; mk
 	if _, err := os.Stat(filepath.Join(r.dir, "keep")); err != nil {
 		t.Error(err)
 	}
-	if err := sp.FreeTmp(t.Context(), filepath.Join(r.dir, "keep")); err == nil {
+	if err := sp.FreeTmp(t.Context(), 0, filepath.Join(r.dir, "keep")); err == nil {
 		t.Error("a file is no directory")
 	}
 }
@@ -61,7 +67,7 @@ while True:
 		return err == nil
 	})
 	freed := make(chan error, 1)
-	go func() { freed <- r.server.session.programs.FreeTmp(t.Context(), filepath.Join(r.dir, "tmp")) }()
+	go func() { freed <- r.server.session.programs.FreeTmp(t.Context(), 0, filepath.Join(r.dir, "tmp")) }()
 	select {
 	case err := <-freed:
 		t.Logf("freed: %v", err) // it may have met a moment without a file
@@ -69,7 +75,7 @@ while True:
 		t.Fatal("no end")
 	}
 	r.server.session.freeing.Lock()
-	if err := c.FreeTmp(t.Context()); err == nil || !strings.Contains(err.Error(), "already") {
+	if err := c.FreeTmp(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "already") {
 		t.Errorf("second one: %v", err)
 	}
 	r.server.session.freeing.Unlock()

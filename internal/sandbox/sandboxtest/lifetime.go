@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -237,4 +238,34 @@ func testIsolation(s *suite) {
 	}
 	n := a.out("readlink /proc/self/ns/net")
 	s.holds("network namespace", n != b.out("readlink /proc/self/ns/net"), "both are in %s", n)
+}
+
+// countIPC prints what there is of System V objects: pages of shared memory, sets of semaphores,
+// message queues.
+const countIPC = `perl -e 'my ($b, @all);
+for ([31, 14, 2], [66, 19, 7], [71, 12, 0]) {
+	my ($call, $command, $at) = @$_;
+	$b = "\0" x 256;
+	$call == 66 ? syscall($call, 0, 0, $command, $b) : syscall($call, 0, $command, $b);
+	push @all, unpack("i", substr($b, 4 * $at, 4));
+}
+print "@all"'`
+
+// makeIPC makes two of each and goes away from them.
+const makeIPC = `perl -e 'for (1, 2) { shmget(0, 1<<20, 0666) // die; semget(0, 3, 0666) // die; msgget(0, 0666) // die }'`
+
+// testIPC: System V objects go with the last program that is there.
+func testIPC(s *suite) {
+	if runtime.GOARCH != "amd64" {
+		s.Skip("the numbers of the calls are amd64's")
+	}
+	b := s.create(s.spec())
+	if b.run("command -v perl").Code != 0 {
+		s.Skip("no perl in this image")
+	}
+	b.want(makeIPC+"; "+countIPC, "512 2 2")
+	for range 3 {
+		b.want(countIPC, "0 0 0")
+		b.want(makeIPC+" && "+makeIPC+"; "+countIPC, "1024 4 4")
+	}
 }

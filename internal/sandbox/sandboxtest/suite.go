@@ -90,6 +90,7 @@ func Run(t *testing.T, open func(t testing.TB, agent func() string) Subject) {
 		{"Destroy", testDestroy},
 		{"DestroyBusy", testDestroyBusy},
 		{"Isolation", testIsolation},
+		{"IPC", testIPC},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &suite{T: t, name: tt.name, Subject: open(t, agent), seen: map[string]bool{}}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path"
 	"path/filepath"
@@ -81,7 +80,7 @@ func (d *state) hold(ctx context.Context, source *os.File) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(5*time.Millisecond + rand.N(10*time.Millisecond)):
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
 	d.held = h

@@ -52,6 +52,8 @@ type running struct {
 // Run is run.Env's Exec: it starts c and returns when its leader has ended and what it
 // left behind has been drained and killed.
 func (p *Programs) Run(ctx context.Context, c run.Command) (*run.Exit, error) {
+	p.ipc.enter()
+	defer p.ipc.leave()
 	r, err := p.begin(ctx, c)
 	if err != nil {
 		return nil, err

@@ -27,8 +27,9 @@ func bounded(h *wire.Hello) []string {
 }
 
 // fullBelow is how much may be free in a place of this size where no space is left:
-// programs write in pieces, and file systems take larger ones the more they have.
-func fullBelow(size uint64) uint64 { return max(64<<10, min(512<<10, size/64)) }
+// programs write in pieces, and a piece for which there is no room leaves what there is. File
+// systems take pieces of up to 2 MiB at once.
+func fullBelow(size uint64) uint64 { return max(64<<10, min(2<<20, size/16)) }
 
 // noteFull adds to the exit of a program that failed which of the places is full.
 func noteFull(e *run.Exit, places []string) {

@@ -16,6 +16,7 @@ type Programs struct {
 	reaper  *reaper
 	groups  *groups
 	shells  *shells
+	ipc     ipc
 	env     []string // the session's, each name once
 	path    []string // its PATH
 	dir     string   // where programs run that name no directory
@@ -58,7 +59,7 @@ func New(ctx context.Context, c Config) (p *Programs, notes []string, err error)
 	}
 	vars := mergeEnv(nil, h.Env)
 	p = &Programs{
-		spawner: sp, reaper: sp.children, groups: g, env: vars, path: pathOf(h.Env), dir: h.Worktree, places: bounded(h),
+		spawner: sp, reaper: sp.children, groups: g, env: vars, path: pathOf(h.Env), dir: h.Worktree, places: bounded(h), ipc: ipc{uid: c.UID, gid: c.GID},
 		shells: &shells{spawner: sp, groups: g, env: vars, dir: h.Worktree, ctx: ctx}, pid1: c.PID1,
 	}
 	// A kernel of its own does not say where a shell's command stands in its memory.

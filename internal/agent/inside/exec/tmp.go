@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/thread"
 )
@@ -14,8 +16,12 @@ import (
 const freeTime = 8 * time.Second
 
 // FreeTmp removes all that is in dirs, as the tool user, on a thread of its own
-// that ends with it; a name may be "". It gives up after some seconds.
-func (p *Programs) FreeTmp(ctx context.Context, dirs ...string) error {
+// that ends with it; a name may be "". It gives up after some seconds. Where less than so many
+// bytes of memory are in them, they are not what fills it, and stay.
+func (p *Programs) FreeTmp(ctx context.Context, least int64, dirs ...string) error {
+	if n := inMemory(dirs); n < least {
+		return fmt.Errorf("%d bytes are in them, which is not what fills the memory", n)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, freeTime,
 		fmt.Errorf("not done after %v; something makes files as fast as they are removed, end it first", freeTime))
 	defer cancel()
@@ -34,4 +40,15 @@ func (p *Programs) FreeTmp(ctx context.Context, dirs ...string) error {
 		return struct{}{}, errors.Join(errs...)
 	})
 	return err
+}
+
+// inMemory is how many bytes are in file systems in memory.
+func inMemory(dirs []string) (sum int64) {
+	for _, dir := range dirs {
+		var st unix.Statfs_t
+		if dir != "" && unix.Statfs(dir, &st) == nil && st.Type == unix.TMPFS_MAGIC {
+			sum += int64(st.Blocks-st.Bfree) * st.Bsize
+		}
+	}
+	return sum
 }
