@@ -60,6 +60,19 @@ type Changes struct {
 	Unreadable int `json:"unreadable,omitempty"`
 	// Stale counts those of this page that are.
 	Stale int `json:"stale,omitempty"`
+	// Incomplete are moved directories that lack files which the session did not change, because the
+	// source does not have them any more: of the whole tree, on each page.
+	Incomplete []Incomplete `json:"incomplete,omitempty"`
+}
+
+// Incomplete is a directory that the session has moved, and whose files the source has no more where
+// they were. Paths with control characters or bytes that are no UTF-8 are quoted.
+type Incomplete struct {
+	Path string `json:"path"`
+	// From is where it was in the source.
+	From string `json:"from"`
+	// Why says what has become of that, such as "which is not there any more".
+	Why string `json:"why"`
 }
 
 // DiffQuery says which differences are wanted. Paths are exact, relative to the

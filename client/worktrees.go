@@ -36,11 +36,12 @@ func (p *Patch) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// The trailers of a patch have the counts of Patch.Missing.
+// The trailers of a patch have the counts of Patch.Missing, Stale and Incomplete.
 const (
 	HeaderLeftOut    = "Toold-Left-Out"
 	HeaderUnreadable = "Toold-Unreadable"
 	HeaderStale      = "Toold-Stale"
+	HeaderIncomplete = "Toold-Incomplete"
 )
 
 // Missing says, once the patch was read to its end, how many changes are not in it: those
@@ -53,6 +54,10 @@ func (p *Patch) Missing() (leftOut, unreadable int) {
 // Stale says, once the patch was read to its end, how many changes in it take back what
 // somebody else did in the source since the session began. Changes names them.
 func (p *Patch) Stale() int { return p.count(HeaderStale) }
+
+// Incomplete says, once the patch was read to its end, how many directories that the session has
+// moved lack files in it, because the source does not have them any more. Changes names them.
+func (p *Patch) Incomplete() int { return p.count(HeaderIncomplete) }
 
 func (p *Patch) count(name string) int {
 	n, _ := strconv.Atoi(p.trailer.Get(name)) // 0 where there is none

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 const diffLong = `Show what a session has changed in a worktree of mode "overlay", whose changes are
@@ -115,7 +116,7 @@ func (a *app) patch(ctx context.Context, c *client.Client, session string, q cli
 		return err
 	}
 	sayMissing(a, r)
-	if r.Stale() == 0 {
+	if r.Stale()+r.Incomplete() == 0 {
 		return nil
 	}
 	list, err := listChanges(ctx, c, session, q)
@@ -135,9 +136,13 @@ func sayMissing(a *app, p *client.Patch) {
 	if p.Stale() > 0 {
 		a.say("the patch takes back what somebody else did in %s of the source since the session began: do not apply it whole", plural(p.Stale(), "file"))
 	}
+	if p.Incomplete() > 0 {
+		a.say("the patch lacks files of %s that the session has moved: the source does not have them any more", plain.Count(p.Incomplete(), "directory", "directories"))
+	}
 }
 
-// sayStale names the changes that take somebody's work in the source back.
+// sayStale names the changes that take somebody's work in the source back, and directories
+// that lost files there.
 func sayStale(a *app, list *client.Changes) {
 	var names []string
 	for i := range list.Items {
@@ -149,10 +154,27 @@ func sayStale(a *app, list *client.Changes) {
 		a.say("the source has changed here since the session began; these changes take that back:")
 		sayPaths(a, names[:min(len(names), maxChangeLines)], list.Stale)
 	}
+	if n := len(list.Incomplete); n > 0 {
+		a.say("the session has moved these directories, and files in them that it did not change are missing now:")
+		var moved []string
+		for _, i := range list.Incomplete[:min(n, maxChangeLines)] {
+			moved = append(moved, fmt.Sprintf("%s (from %s, %s)", line(i.Path), line(i.From), line(i.Why)))
+		}
+		sayPaths(a, moved, n)
+	}
 }
 
-// staleError fails a command that was to leave a patch which takes somebody's work back.
-func staleError(what string, n int) error {
+// badPatch fails a command that was to leave a patch which takes somebody's work back, or lacks
+// files that were moved; nil for any other patch.
+func badPatch(what string, p *client.Patch) error {
+	stale, incomplete := p.Stale(), p.Incomplete()
+	if stale == 0 && incomplete == 0 {
+		return nil
+	}
+	if stale == 0 {
+		return fmt.Errorf("%s lacks files of %s that the session has moved: the source does not have them any more; look at them: toolctl diff --name-status", what, plain.Count(incomplete, "directory", "directories"))
+	}
+	n := stale
 	return fmt.Errorf("%s takes back what somebody else did in %s of the source since the session began; look at them: toolctl diff --name-status", what, plural(n, "file"))
 }
 

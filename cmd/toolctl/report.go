@@ -223,9 +223,9 @@ func (p *ciReport) fetchPatch(ctx context.Context, c *client.Client, session str
 		return err
 	}
 	p.result.Patch = resultPatch{File: "changes.patch", Bytes: maxReportPatch + 1 - in.N}
-	if r.Stale() > 0 {
-		p.result.Changes.Stale = true
-		p.miss("changes.patch", staleError("it", r.Stale()))
+	p.result.Changes.Stale = p.result.Changes.Stale || r.Stale() > 0
+	if err := badPatch("it", r); err != nil {
+		p.miss("changes.patch", err)
 	}
 	return nil
 }

@@ -95,10 +95,12 @@ type resultChanges struct {
 	Removed    int `json:"removed"`
 	Unreadable int `json:"unreadable"` // whose content could not be compared
 	// Stale: a change takes back what somebody else did in the source.
-	Stale     bool         `json:"stale,omitempty"`
-	Paths     []resultPath `json:"paths,omitempty"`
-	LeftOut   int          `json:"left_out"` // of paths, or of the lines of git
-	GitStatus []string     `json:"git_status,omitempty"`
+	Stale bool `json:"stale,omitempty"`
+	// Incomplete are directories that were moved, and that the source has lost files of.
+	Incomplete []client.Incomplete `json:"incomplete,omitempty"`
+	Paths      []resultPath        `json:"paths,omitempty"`
+	LeftOut    int                 `json:"left_out"` // of paths, or of the lines of git
+	GitStatus  []string            `json:"git_status,omitempty"`
 	// Applied is what of it was written to the source, with the lists of the API's answer.
 	Applied *client.Applied `json:"applied,omitempty"`
 	// Sensitive are files that programs of the host run or obey on sight, and were changed.
@@ -243,6 +245,7 @@ func (r *runCommand) reasonOf(err error) string {
 func (x *resultChanges) diff(d *client.Changes) {
 	x.Files, x.Added, x.Removed, x.Unreadable = d.Files, d.Added, d.Removed, d.Unreadable
 	x.Stale = x.Stale || d.Stale > 0
+	x.Incomplete = d.Incomplete
 	for i := range d.Items {
 		x.Paths = append(x.Paths, resultPath{changeName(&d.Items[i]), d.Items[i].Status, d.Items[i].Stale})
 	}

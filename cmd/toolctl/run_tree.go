@@ -61,7 +61,7 @@ func (r *runCommand) settle(ctx context.Context, c *client.Client, s *client.Ses
 	list, err := c.Changes(ctx, s.ID, client.DiffQuery{Limit: maxPatchFiles})
 	if err == nil {
 		r.report.Diff = list
-		if list.Files == 0 && r.tree.patch == "" {
+		if list.Files+len(list.Incomplete) == 0 && r.tree.patch == "" {
 			return failed
 		}
 		r.showStat(list)
@@ -156,10 +156,7 @@ func (r *runCommand) savePatch(ctx context.Context, c *client.Client, s *client.
 		r.say("the changes are saved in %s; \"git apply\" takes it", line(file))
 	}
 	sayMissing(r.app, patch)
-	if err := r.sayInPatch(ctx, c, s); err != nil || patch.Stale() == 0 {
-		return err
-	}
-	return staleError("the patch", patch.Stale())
+	return cmp.Or(r.sayInPatch(ctx, c, s), badPatch("the patch", patch))
 }
 
 // showStat says on standard error what has changed.

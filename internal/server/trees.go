@@ -54,7 +54,7 @@ func (s treeRoutes) diff(x *exchange, r *request) error {
 		return err
 	}
 	defer body.Close()
-	x.Header().Set("Trailer", client.HeaderLeftOut+", "+client.HeaderUnreadable+", "+client.HeaderStale)
+	x.Header().Set("Trailer", client.HeaderLeftOut+", "+client.HeaderUnreadable+", "+client.HeaderStale+", "+client.HeaderIncomplete)
 	if err := s.sendBytes(x, r, body, -1); err != nil {
 		return err
 	}
@@ -67,6 +67,9 @@ func (s treeRoutes) diff(x *exchange, r *request) error {
 	}
 	if m, ok := body.(interface{ Stale() int }); ok {
 		x.Header().Set(client.HeaderStale, strconv.Itoa(m.Stale()))
+	}
+	if m, ok := body.(interface{ Incomplete() int }); ok {
+		x.Header().Set(client.HeaderIncomplete, strconv.Itoa(m.Incomplete()))
 	}
 	return nil
 }

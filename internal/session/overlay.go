@@ -96,6 +96,7 @@ func (overlay) tree(s *Session, pl *plan) (*layers.Tree, error) {
 			Next("put that one back in its place")
 	}
 	t.Since, t.Clock, t.Boot = from.Since, from.Clock, from.Boot
+	t.Incomplete, t.Origins, t.Wrote = from.Incomplete, from.Origins, from.Wrote
 	return t, nil
 }
 

@@ -56,8 +56,15 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 	}
 	defer resume()
 	x.keep(ctx, x.tree)
+	m, err := x.moved(ctx, x.tree)
+	if err == nil {
+		err = complete(m.lost, r)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if !r.DryRun {
-		if err := x.settle(ctx, p); err != nil {
+		if err := x.settle(ctx, p, m); err != nil {
 			return nil, err
 		}
 	}
@@ -66,7 +73,7 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 	}
 	var v *view
 	if r.DryRun {
-		v, err = x.look(ctx, p, "")
+		v, err = lookAnew(ctx, x, p, m)
 	} else {
 		v, err = x.write(ctx, p)
 	}

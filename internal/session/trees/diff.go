@@ -48,6 +48,7 @@ func (s *Service) Changes(ctx context.Context, p auth.Principal, id string, q cl
 	if err := v.stale(ctx, c); err != nil {
 		return nil, s.sessions.Internal("compare the source of session "+id, err)
 	}
+	c.Incomplete = shownLost(v.lost, q.Paths)
 	return c, nil
 }
 
@@ -74,19 +75,35 @@ func (s *Service) viewOf(ctx context.Context, p auth.Principal, id, against stri
 		return nil, err
 	}
 	defer x.release()
-	if x.live != nil && against != "" {
-		resume, err := x.quiet(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer resume()
-	}
 	x.keep(ctx, x.tree)
-	v, err := x.look(ctx, p, against)
+	m, err := x.moved(ctx, x.tree)
+	if err != nil {
+		return nil, err
+	}
+	v, err := lookFrom(ctx, x, p, against, m)
 	if err == nil {
-		v.tree = x.tree
+		v.tree, v.lost = x.tree, m.lost
 	}
 	return v, err
+}
+
+// lookFrom has a session quiet where looking at it makes a checkpoint.
+func lookFrom(ctx context.Context, x *subject, p auth.Principal, against string, m *moves) (*view, error) {
+	if x.live == nil || against == "" && len(m.away) == 0 {
+		return x.look(ctx, p, against)
+	}
+	resume, err := x.quiet(ctx)
+	if err != nil && against != "" {
+		return nil, err
+	}
+	if err != nil {
+		return x.look(ctx, p, "")
+	}
+	defer resume()
+	if against != "" {
+		return x.look(ctx, p, against)
+	}
+	return lookAnew(ctx, x, p, m)
 }
 
 // stale marks the changes of a page whose base the source has no more. Where the source
@@ -158,7 +175,7 @@ func (v *view) stream(
 	ctx, cancel := context.WithCancel(ctx)
 	from, to := io.Pipe()
 	done := make(chan struct{})
-	s := &streamed{PipeReader: from, end: func() {
+	s := &streamed{PipeReader: from, incomplete: len(shownLost(v.lost, paths)), end: func() {
 		cancel()
 		<-done
 		v.close()
@@ -194,6 +211,8 @@ type streamed struct {
 	totals atomic.Pointer[treediff.Totals] // nil until there are any
 	stale  int                             // known at the end
 	end    func()
+
+	incomplete int
 }
 
 // Missing says how many changes are not in a patch that was read to its end: those that a
@@ -206,6 +225,10 @@ func (s *streamed) Missing() (leftOut, unreadable int) {
 // Stale says how many changes in a patch that was read to its end take back what the
 // source got since the session began.
 func (s *streamed) Stale() int { return s.stale }
+
+// Incomplete says how many moved directories lack files in a patch, because the source does
+// not have them any more.
+func (s *streamed) Incomplete() int { return s.incomplete }
 
 // Close implements io.Closer.
 func (s *streamed) Close() error {

@@ -49,6 +49,9 @@ func (x *subject) discard(ctx context.Context, p auth.Principal, paths []string)
 			v.close()
 			err = x.store.Take(x.row.ID, v.session)
 		}
+		if err == nil && len(x.tree.Incomplete) > 0 {
+			x.tree, err = layers.Forgive(x.store, x.row.ID, paths)
+		}
 		return &client.Discarded{Count: n.Files - n.LeftOut, Left: n.LeftOut}, err
 	}
 	c, err := v.TreeChanges(ctx, client.DiffQuery{Limit: 1})

@@ -83,6 +83,9 @@ func (k *seen) look(ctx context.Context, s *shared, t *layers.Tree) error {
 		return nil
 	}
 	k.upper, k.inode = t.Upper, fs.Ffree
+	if err := s.keepMoved(ctx, t); err != nil {
+		return err
+	}
 	var paths []string
 	if err := k.walk(ctx, int(upper.Fd()), "", &paths); err != nil || len(paths) == 0 {
 		return err

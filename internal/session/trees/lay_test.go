@@ -194,7 +194,7 @@ func TestNeverRelaid(t *testing.T) {
 			return err
 		},
 		"discard": func() error { return alone(func(x *subject) error { return x.discardAll(t.Context()) }) },
-		"apply":   func() error { return alone(func(x *subject) error { return x.settle(t.Context(), p) }) },
+		"apply":   func() error { return alone(func(x *subject) error { return x.settle(t.Context(), p, &moves{}) }) },
 	} {
 		if err := do(); !errors.Is(err, fault.Conflict) {
 			t.Errorf("%s: %v", name, err)

@@ -72,7 +72,14 @@ func (x *subject) merge(ctx context.Context, p auth.Principal) error {
 		return errors.Join(err, x.store.Sweep()) // its room is the session's
 	}
 	defer into.drop()
-	return x.store.Merge(x.row.ID, x.tree.Lower[:n], into.layer)
+	m, err := x.moved(ctx, x.tree)
+	if err == nil {
+		err = m.mergeable()
+	}
+	if err != nil {
+		return err
+	}
+	return x.store.Merge(x.row.ID, x.tree.Lower[:n], into.layer, m.lost, m.origins)
 }
 
 // hasRoom reports whether the disk of a tree has room for a second time what its uppermost n
@@ -148,7 +155,7 @@ func first(c *client.Changes) string {
 // settle makes one layer of all that a tree has, which needs nothing of the source but
 // what it does not change itself. A renamed directory is otherwise a name that leads to one
 // of the source, and would be empty once the change is written there.
-func (x *subject) settle(ctx context.Context, p auth.Principal) error {
+func (x *subject) settle(ctx context.Context, p auth.Principal, before *moves) error {
 	if x.live != nil {
 		if len(x.store.Present(x.tree)) > 0 {
 			if err := layable(x); err != nil {
@@ -161,7 +168,7 @@ func (x *subject) settle(ctx context.Context, p auth.Principal) error {
 		}
 		defer func() { _, _ = x.store.Drop(x.row.ID, c.ID) }() // it was made to have no upper layer
 	}
-	before := x.tree
+	tree := x.tree
 	if x.live == nil {
 		x.tree.Lower, x.tree.Upper = x.tree.Layers(), ""
 	}
@@ -180,15 +187,24 @@ func (x *subject) settle(ctx context.Context, p auth.Principal) error {
 	}
 	defer into.drop()
 	x.Step("molten")
+	after, err := x.moved(ctx, x.tree)
+	if err != nil {
+		return err
+	}
+	if len(after.lost) > len(before.lost) {
+		lost := after.lost[len(after.lost)-1]
+		return fault.Conflict.Errorf("%s was moved in the session from %s, %s", plain.Name(lost.Path), plain.Name(lost.From), lost.Why).
+			Next("nothing was applied: try again")
+	}
 	var lower []string
 	if into.layer != "" {
 		lower = []string{into.layer}
 	}
 	x.dumped = true
-	if x.tree, err = x.store.Settle(x.row.ID, lower); err != nil {
+	if x.tree, err = x.store.Settle(x.row.ID, lower, after.lost); err != nil {
 		return err
 	}
-	return x.lay(ctx, before)
+	return x.lay(ctx, tree)
 }
 
 // mergeable is how many of a tree's lower layers are merged, from the uppermost on: what

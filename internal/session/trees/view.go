@@ -2,6 +2,7 @@ package trees
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/toold/toold/client"
@@ -16,6 +17,7 @@ type view struct {
 	errand.Errand
 	*shared
 	tree    *layers.Tree
+	lost    []layers.Incomplete
 	session string // "" where it is the session's own sandbox
 	close   func()
 }
@@ -45,6 +47,24 @@ func (x *subject) look(ctx context.Context, p auth.Principal, against string) (*
 		}
 	}
 	return x.open(ctx, p, Seed{Lower: x.tree.Layers(), Base: base, From: x.tree, Look: true, Internal: true})
+}
+
+// lookAnew is look where the host took away what the session had moved: a live sandbox does
+// not show what is beside that until it is given its worktree anew. Where that cannot be done, it
+// shows what it can.
+func lookAnew(ctx context.Context, x *subject, p auth.Principal, m *moves) (*view, error) {
+	if x.live == nil || len(m.away) == 0 || x.live.Relays() != nil {
+		return x.look(ctx, p, "")
+	}
+	c, err := x.freezeQuiet(ctx, layers.Checkpoint{Cause: causeDiff})
+	if errors.Is(err, fault.Over) {
+		return nil, err
+	}
+	if err != nil {
+		return x.look(ctx, p, "")
+	}
+	defer func() { _, _ = x.store.Drop(x.row.ID, c.ID) }() // it was made to have no upper layer
+	return x.look(ctx, p, "")
 }
 
 // open makes a session of the daemon's own from layers of a tree, which stay until the view

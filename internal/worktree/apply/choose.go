@@ -59,6 +59,17 @@ func newChooser(r client.ApplyRequest) (*chooser, error) {
 	return ch, err
 }
 
+// Chooses says whether a request is for a directory as such.
+func Chooses(r client.ApplyRequest, dir string) (bool, error) {
+	r.IncludeSensitive = true
+	ch, err := newChooser(r)
+	if err != nil {
+		return false, err
+	}
+	ch.above = []level{{path: ".", asked: len(ch.paths) == 0 || ch.paths["."]}}
+	return ch.reason(&change{path: dir, kind: beneath.Dir, status: client.ChangeAdded}, false) == chosen, nil
+}
+
 // choose says of each change why it is not applied, if so.
 func (ch *chooser) choose(root int, changes []*change, over func() error) error {
 	ch.root = root

@@ -94,6 +94,14 @@ type Tree struct {
 	// as all of them; it takes their place when the sandbox is next given other layers.
 	Merged     []string `json:"merged,omitempty"`
 	MergedInto string   `json:"merged_into,omitempty"`
+	// Incomplete are moved directories that the source did not have as a whole when the layers were
+	// made one: what is missing in them shows no more.
+	Incomplete []Incomplete `json:"incomplete,omitempty"`
+	// Origins say what moved directories were in the source, by their paths there, where the layers
+	// do not. A map is not changed, but replaced.
+	Origins map[string]string `json:"origins,omitempty"`
+	// Wrote is when the session's own changes were last written to the source, in ns.
+	Wrote int64 `json:"wrote,omitempty"`
 	// Ended is when its session ended; zero while it lives.
 	Ended time.Time `json:"ended,omitzero"`
 }

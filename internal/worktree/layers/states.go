@@ -67,13 +67,29 @@ func (t *Tree) merged(layers []string) []string {
 }
 
 // Merge says that a layer is the same as several which follow each other in the lower
-// ones of a tree.
-func (s *Store) Merge(session string, from []string, into string) error {
+// ones of a tree, and what was known of moved directories then: the layers do not say it.
+func (s *Store) Merge(session string, from []string, into string, lost []Incomplete, origins map[string]string) error {
 	_, err := s.change(session, func(t *Tree) error {
 		t.Merged, t.MergedInto = from, into
+		t.Incomplete, t.Origins = lost, origins
 		return nil
 	})
 	return err
+}
+
+// Know keeps what moved directories were in the source.
+func Know(s *Store, session string, origins map[string]string) (*Tree, error) {
+	return s.change(session, func(t *Tree) error { t.Origins = origins; return nil })
+}
+
+// Forgive forgets that directories are incomplete, where these paths are of no use any more.
+func Forgive(s *Store, session string, paths []string) (*Tree, error) {
+	return s.change(session, func(t *Tree) error {
+		t.Incomplete = slices.DeleteFunc(slices.Clone(t.Incomplete), func(i Incomplete) bool {
+			return slices.ContainsFunc(paths, func(p string) bool { return p == "." || i.Path == p || strings.HasPrefix(i.Path, p+"/") })
+		})
+		return nil
+	})
 }
 
 // Restore gives the tree the layers of a checkpoint of its own, by its id, and an empty
@@ -93,7 +109,7 @@ func (s *Store) Restore(session, checkpoint string) (*Tree, error) {
 
 // Reset drops all that the tree has, but for its checkpoints.
 func (s *Store) Reset(session string) (*Tree, error) {
-	return s.reset(session, func(*Tree) ([]string, error) { return nil, nil })
+	return s.reset(session, func(t *Tree) ([]string, error) { t.Incomplete = nil; return nil, nil })
 }
 
 func (s *Store) reset(session string, to func(*Tree) ([]string, error)) (*Tree, error) {
@@ -102,7 +118,7 @@ func (s *Store) reset(session string, to func(*Tree) ([]string, error)) (*Tree, 
 		if t.Lower, err = to(t); err != nil {
 			return err
 		}
-		t.Merged, t.MergedInto = nil, ""
+		t.Merged, t.MergedInto, t.Origins = nil, "", nil
 		if !t.Ended.IsZero() {
 			t.Upper = ""
 			return s.writeLocked(t)
@@ -126,10 +142,12 @@ func (s *Store) reset(session string, to func(*Tree) ([]string, error)) (*Tree, 
 	})
 }
 
-// Settle gives the tree lower layers that are what all of its own are together. It is not
-// laid, unless the session is over, and goes on on their disk.
-func (s *Store) Settle(session string, lower []string) (*Tree, error) {
+// Settle gives the tree lower layers that are what all of its own are together, but for what
+// is lost of moved directories. It is not laid, unless the session is over, and goes on on their
+// disk.
+func (s *Store) Settle(session string, lower []string, lost []Incomplete) (*Tree, error) {
 	return s.reset(session, func(t *Tree) ([]string, error) {
+		t.Incomplete = lost
 		if len(lower) > 0 && t.Disk != "" {
 			t.Disk, _ = split(lower[0])
 		}
@@ -141,6 +159,7 @@ func (s *Store) Settle(session string, lower []string) (*Tree, error) {
 // made before can come back.
 func (s *Store) Outdate(session string) (*Tree, error) {
 	return s.change(session, func(t *Tree) error {
+		t.Wrote = Now()
 		for i := range t.Checkpoints {
 			t.Checkpoints[i].Stale, t.Checkpoints[i].Layers = true, nil
 		}
@@ -155,6 +174,7 @@ func (s *Store) Applied(session string, since int64) (*Tree, error) {
 		if t.begin(since); !t.Ended.IsZero() {
 			t.Checkpoints = nil
 		}
+		t.Incomplete = nil
 		return nil, nil
 	})
 }

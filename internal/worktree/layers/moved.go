@@ -1,0 +1,273 @@
+package layers
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/beneath"
+)
+
+// Moved is a directory that a session has renamed, or that lies in one which it has: an
+// overlay finds its files in the source by the path that it had there. The files that the
+// session did not change are nowhere else.
+type Moved struct {
+	Path string // in the worktree
+	From string // in the source
+	// Handle is what the kernel kept of the directory at From when the session first changed
+	// it: the type and bytes of its file handle, which no other directory ever has. It is nil
+	// where the file system of the source has none.
+	Handle []byte
+}
+
+// Incomplete is a moved directory of which the source does not have all files any more.
+type Incomplete struct {
+	Path string `json:"path"`
+	From string `json:"from"`
+	Why  string `json:"why"`
+	// Gone: nothing is left of what was there. The files may come back to their place.
+	Gone bool `json:"gone,omitempty"`
+}
+
+// FindMoved finds the directories of a tree that are moved, in the order of their paths. It reads the
+// layers as the kernel does when it looks names up in an overlay of them, and opens
+// directories alone.
+func FindMoved(ctx context.Context, s *Store, t *Tree) ([]Moved, error) {
+	open, err := s.OpenLayers(t.Layers())
+	if err != nil {
+		return nil, err
+	}
+	defer open.Close()
+	m := &mover{ctx: ctx}
+	defer func() {
+		for _, fd := range m.roots {
+			_ = unix.Close(fd)
+		}
+	}()
+	for _, l := range open.Files {
+		fd, err := beneath.Open(int(l.Fd()), "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if errors.Is(err, unix.ENOENT) {
+			continue // it was never mounted
+		}
+		if err != nil {
+			return nil, err
+		}
+		m.top = append(m.top, place{len(m.roots), "."})
+		m.roots = append(m.roots, fd)
+	}
+	m.top = append(m.top, place{len(m.roots), "."})
+	err = m.walk("", m.top)
+	return m.found, err
+}
+
+// place is a path in a layer; the source comes after the last one.
+type place struct {
+	layer int
+	path  string
+}
+
+// mover is what goes on in FindMoved.
+type mover struct {
+	ctx   context.Context //nolint:containedctx // of the one walk that it lives for
+	roots []int           // of the layers, the uppermost first
+	top   []place         // where the worktree's top is: in all of them
+	found []Moved
+}
+
+// walk goes through the directories that layers have in one which lies at these places.
+func (m *mover) walk(dir string, at []place) error {
+	names, err := m.names(at)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		l := lookup{mover: m, want: name}
+		below, err := l.run(at)
+		if err != nil {
+			return err
+		}
+		here := path.Join(dir, name)
+		if len(here) > beneath.MaxPath || len(below) == 0 {
+			continue
+		}
+		if last := below[len(below)-1]; last.layer == len(m.roots) && last.path != here && l.copied {
+			m.found = append(m.found, Moved{here, last.path, l.handle})
+		}
+		if err := m.walk(here, below); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// names are the directories that the layers have in one which lies at these places. What is
+// no directory hides those below it.
+func (m *mover) names(at []place) (dirs []string, err error) {
+	seen := make(map[string]bool)
+	for _, p := range at {
+		if p.layer == len(m.roots) {
+			break
+		}
+		if err := context.Cause(m.ctx); err != nil {
+			return nil, err
+		}
+		fd, err := m.open(p)
+		if err != nil || fd < 0 {
+			return nil, err
+		}
+		d := os.NewFile(uintptr(fd), p.path)
+		entries, err := d.ReadDir(-1)
+		_ = d.Close() // it was read alone
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return nil, err
+		}
+		for _, e := range entries {
+			if !seen[e.Name()] && e.IsDir() {
+				dirs = append(dirs, e.Name())
+			}
+			seen[e.Name()] = true
+		}
+	}
+	slices.Sort(dirs)
+	return dirs, nil
+}
+
+// open opens a directory of a layer; -1 where it has gone.
+func (m *mover) open(p place) (int, error) {
+	fd, err := beneath.Open(m.roots[p.layer], p.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return -1, nil
+	}
+	return fd, err
+}
+
+// lookup finds out where a directory of the worktree lies, layer by layer.
+type lookup struct {
+	*mover
+	// want is what is looked for in the next layer: a name there, or from "/" on a path
+	// below its top.
+	want   string
+	stop   bool // nothing below counts
+	origin      // as the lowest layer has it that has the directory
+}
+
+// origin is what a layer says of where a directory comes from.
+type origin struct {
+	copied, opaque bool   // from a layer below, which counts; or it hides those
+	handle         []byte // what it was there
+}
+
+// run gives the places of the directory, where those of its parent are given.
+func (l *lookup) run(parent []place) (at []place, err error) {
+	for left := parent; len(left) > 0 && !l.stop; {
+		p := left[0]
+		left = left[1:]
+		whole := strings.HasPrefix(l.want, "/")
+		if p.layer == len(l.roots) {
+			return append(at, place{p.layer, path.Join(p.path, strings.TrimPrefix(l.want, "/"))}), nil
+		}
+		found, err := l.in(p)
+		if err != nil {
+			return nil, err
+		}
+		if found != "" {
+			at = append(at, place{p.layer, found})
+		}
+		if !whole && strings.HasPrefix(l.want, "/") {
+			left = l.top[p.layer+1:]
+		}
+	}
+	return at, nil
+}
+
+// in looks in one layer, and says where the directory is there; "" where it has none. Each
+// directory on a path may say that the layers below have it under another name.
+func (l *lookup) in(p place) (found string, err error) {
+	below, way, last := "", p.path, origin{}
+	if strings.HasPrefix(l.want, "/") {
+		below, way = "/", "."
+	}
+	names := strings.Split(strings.TrimPrefix(l.want, "/"), "/")
+	for i, name := range names {
+		way = path.Join(way, name)
+		fd, err := l.open(place{p.layer, way})
+		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+			l.stop = true // something else is there, or nothing is to be
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		if fd < 0 {
+			l.want = below + strings.Join(names[i:], "/")
+			return "", nil
+		}
+		to, is := read(fd, name)
+		_ = unix.Close(fd)
+		if last = is; is.opaque {
+			l.stop = true
+		}
+		if strings.HasPrefix(to, "/") {
+			below, l.stop = "", false
+		}
+		below += to + "/"
+	}
+	l.want, l.origin = strings.TrimSuffix(below, "/"), last
+	return way, nil
+}
+
+// The attributes that an overlay gives to directories of its upper layer. No process without
+// the daemon's rights can set them.
+const (
+	attrOpaque   = "trusted.overlay.opaque"
+	attrRedirect = "trusted.overlay.redirect"
+	attrOrigin   = "trusted.overlay.origin"
+)
+
+// read reads what a directory of a layer says about those below it, and gives its name there.
+func read(fd int, name string) (below string, is origin) {
+	var buf [1024]byte // an overlay writes at most 256 bytes
+	if n, err := unix.Fgetxattr(fd, attrOrigin, buf[:]); err == nil {
+		is.copied, is.handle = true, handleOf(buf[:n])
+	}
+	if n, err := unix.Fgetxattr(fd, attrOpaque, buf[:]); err == nil && n == 1 && buf[0] == 'y' {
+		is.opaque = true
+		return name, is
+	}
+	if n, err := unix.Fgetxattr(fd, attrRedirect, buf[:]); err == nil && n > 0 {
+		is.copied = true
+		return string(buf[:n]), is
+	}
+	return name, is
+}
+
+// An overlay keeps the handle of what it has copied behind a head: version, magic number, length
+// of all, flags, type of the handle, UUID of the file system.
+const (
+	originMagic = 0xfb
+	originType  = 4
+	originHead  = 21
+)
+
+// handleOf gives the type of the handle in such an attribute, and its bytes; nil for none.
+func handleOf(attr []byte) []byte {
+	if len(attr) <= originHead || attr[0] != 0 || attr[1] != originMagic || int(attr[2]) != len(attr) {
+		return nil
+	}
+	return append([]byte{attr[originType]}, attr[originHead:]...)
+}
+
+// Handle gives the handle of an open directory in the form of Moved.Handle; nil where its file
+// system has none. O_PATH will do.
+func Handle(fd int) []byte {
+	h, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH)
+	if err != nil || h.Type() <= 0 || h.Type() > 0xff {
+		return nil
+	}
+	return append([]byte{byte(h.Type())}, h.Bytes()...)
+}
