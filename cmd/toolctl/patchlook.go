@@ -37,7 +37,7 @@ func inPatch(changes []client.Change) (onSight, build []string) {
 	for i := range changes {
 		c := &changes[i]
 		name := rawPath(c)
-		if dir, base := path.Split(name); c.Status == client.ChangeAdded && sensitive.Of(base, false) == sensitive.Part {
+		if dir, base := path.Split(name); c.Status == client.ChangeAdded && sensitive.Of(base) == sensitive.Part {
 			if parts[dir] == nil {
 				parts[dir] = make(map[string]bool)
 			}

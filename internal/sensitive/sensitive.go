@@ -4,7 +4,6 @@
 package sensitive
 
 import (
-	"slices"
 	"strings"
 	"unicode"
 )
@@ -20,15 +19,40 @@ const (
 	Part         // with others beside it, it makes a repository of the directory: see Repository
 )
 
-// Files and directories that some program runs or obeys when it is started beside or
-// below them: those that count wherever they are, and those that count at the top of the
-// worktree. A directory stands for all that is in it.
-var (
-	anywhere = []string{".git", ".gitattributes", ".envrc", ".vscode", ".idea", ".devcontainer"}
-	atTop    = []string{
-		".gitmodules", ".githooks", ".husky", ".pre-commit-config.yaml", ".github", ".gitlab-ci.yml", ".circleci",
-	}
-)
+// onSight are files and directories that some program runs or obeys when it is started beside or
+// below them, wherever they are: a tree may hold many projects, and each may be opened by itself.
+// A directory stands for all that is in it. To add a program: its names here, in lower case.
+var onSight = []string{
+	// git and others of its kind, with what runs its hooks
+	".git", ".gitattributes", ".gitmodules", ".gitconfig", ".lfsconfig", ".hg", ".svn", ".jj",
+	".githooks", ".git-hooks", ".husky", ".huskyrc", ".huskyrc.json", ".huskyrc.js", ".huskyrc.yml", ".huskyrc.yaml",
+	".pre-commit-config.yaml", ".pre-commit-config.yml", ".pre-commit-hooks.yaml", "prek.toml", ".overcommit.yml",
+	"lefthook.yml", "lefthook.yaml", "lefthook.toml", "lefthook.json", "lefthook.jsonc",
+	".lefthook.yml", ".lefthook.yaml", ".lefthook.toml", ".lefthook.json", ".lefthook.jsonc", ".lefthook", ".lefthook-local",
+	"lefthook-local.yml", "lefthook-local.yaml", "lefthook-local.toml", "lefthook-local.json",
+	".lefthook-local.yml", ".lefthook-local.yaml", ".lefthook-local.toml", ".lefthook-local.json",
+	".simple-git-hooks.json", ".simple-git-hooks.js", ".simple-git-hooks.cjs", "simple-git-hooks.json", "captainhook.json", "grumphp.yml",
+	// shells and what chooses versions of programs as one enters a directory
+	".envrc", ".autoenv", ".autoenv.zsh", ".rvmrc", ".tool-versions", "mise.toml", "mise.local.toml", ".mise.toml", ".mise.local.toml",
+	".mise", ".rtx.toml", ".rtx", ".config", ".cargo", "rust-toolchain", "rust-toolchain.toml",
+	".profile", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".ssh",
+	// agents: hooks, servers that they start, what they may do without asking
+	".mcp.json", ".claude", ".claude.json", ".codex", ".gemini", ".qwen", ".cursor", ".opencode", "opencode.json", "opencode.jsonc",
+	".copilot", ".crush", "crush.json", ".crush.json", ".goose", ".aider.conf.yml", ".cline", ".clinerules", ".roo", ".roomodes",
+	".kilocode", ".continue", ".windsurf", ".amp", ".augment", ".kiro", ".junie", ".factory", ".trae", ".agents",
+	// editors and debuggers
+	".vscode", ".idea", ".zed", ".fleet", ".helix", ".nvim.lua", ".nvimrc", ".exrc", ".vimrc", ".lvimrc", ".vim", ".dir-locals.el", ".dir-locals-2.el",
+	".gdbinit", ".lldbinit",
+	// places where a project is opened by a click
+	".devcontainer", ".devcontainer.json", ".gitpod.yml", ".gitpod.dockerfile", ".replit", ".idx", ".codesandbox",
+	// CI
+	".github", ".gitea", ".forgejo", ".gitlab-ci.yml", ".gitlab", ".circleci", ".travis.yml", ".drone.yml", ".woodpecker", ".woodpecker.yml",
+	".woodpecker.yaml", ".buildkite", ".cirrus.yml", ".semaphore", ".teamcity", ".tekton", ".appveyor.yml", "appveyor.yml",
+	"azure-pipelines.yml", "bitbucket-pipelines.yml", "buildspec.yml", "cloudbuild.yaml",
+}
+
+// onSightEnds are how the names of others end.
+var onSightEnds = []string{".code-workspace", ".sublime-project"}
 
 var builds = []string{
 	"makefile", "gnumakefile", "justfile", "taskfile.yml", "rakefile", "jenkinsfile", "vagrantfile",
@@ -36,32 +60,26 @@ var builds = []string{
 	"setup.py", "setup.cfg", "tox.ini", "noxfile.py", "conftest.py", "gemfile", "composer.json", "cmakelists.txt",
 	"meson.build", "build.bazel", "module.bazel", "pom.xml", "build.gradle", "build.gradle.kts",
 	"settings.gradle", "settings.gradle.kts", "gradlew", "mvnw", "dockerfile", "docker-compose.yml", "compose.yaml",
+	"docker-compose.yaml", "compose.yml", "taskfile.yaml", ".yarnrc", ".yarn", ".pnpmfile.cjs", ".pnp.cjs", "bunfig.toml", "deno.json", "deno.jsonc", ".bazelrc",
+	"flake.nix", "shell.nix", "default.nix", "devbox.json", "devenv.nix", ".lintstagedrc", ".lintstagedrc.json", ".lintstagedrc.js",
+	".lintstagedrc.yml", ".lintstagedrc.yaml", "lint-staged.config.js", "tiltfile", "procfile",
 }
 
-// kinds and topKinds find them: every entry of a worktree is looked up. Short names of
-// NTFS are in them without the digits after "~".
-var (
-	kinds    = table(anywhere, builds, []string{"head", "objects", "refs", "commondir"})
-	topKinds = table(atTop, nil, nil)
-)
+// kinds finds them: every entry of a worktree is looked up. Short names of NTFS are in it
+// without the digits after "~".
+var kinds = table()
 
-func table(onSight, build, parts []string) map[string]Kind {
-	t := make(map[string]Kind)
-	for _, n := range onSight {
-		t[n], t[short(n)] = OnSight, OnSight
-	}
-	// What NTFS calls these two where their short names are taken; git knows them too.
-	if slices.Contains(onSight, ".gitattributes") {
-		t["gi7d29~"] = OnSight
-	}
-	if slices.Contains(onSight, ".gitmodules") {
-		t["gi7eba~"] = OnSight
-	}
-	for _, n := range build {
+func table() map[string]Kind {
+	// What NTFS calls two of them where their short names are taken; git knows them too.
+	t := map[string]Kind{"gi7d29~": OnSight, "gi7eba~": OnSight}
+	for _, n := range builds {
 		t[n] = Build
 	}
-	for _, n := range parts {
+	for _, n := range []string{"head", "objects", "refs", "commondir"} {
 		t[n] = Part
+	}
+	for _, n := range onSight {
+		t[n], t[short(n)] = OnSight, OnSight
 	}
 	return t
 }
@@ -77,13 +95,18 @@ func short(name string) string {
 }
 
 // Top are the names to look for at the top of a worktree, as their programs spell them.
-func Top() []string { return slices.Concat(anywhere, atTop) }
+func Top() []string { return onSight }
 
-// Of says what a name stands for, at the top of the worktree or below. A name counts in
-// every spelling that some file system takes for the same: other cases, dots and blanks
-// at its end, streams and short names of NTFS, characters that HFS+ ignores.
-func Of(name string, top bool) Kind {
+// Of says what a name stands for. A name counts in every spelling that some file system
+// takes for the same: other cases, dots and blanks at its end, streams and short names of
+// NTFS, characters that HFS+ ignores.
+func Of(name string) Kind {
 	name = plainest(name)
+	for _, end := range onSightEnds {
+		if strings.HasSuffix(name, end) {
+			return OnSight
+		}
+	}
 	if before, after, ok := strings.Cut(name, "~"); ok {
 		rest := strings.TrimLeft(after, "0123456789")
 		if rest == after {
@@ -91,21 +114,17 @@ func Of(name string, top bool) Kind {
 		}
 		name = before + "~" + rest
 	}
-	if kind := kinds[name]; kind != Plain || !top {
-		return kind
-	}
-	return topKinds[name]
+	return kinds[name]
 }
 
 // Path says what a path below the worktree is: OnSight where a name in it is, else what
 // its last name is.
 func Path(rel string) Kind {
-	kind, top := Plain, true
+	kind := Plain
 	for name := range strings.SplitSeq(rel, "/") {
-		if kind = Of(name, top); kind == OnSight {
+		if kind = Of(name); kind == OnSight {
 			return OnSight
 		}
-		top = false
 	}
 	return kind
 }

@@ -354,7 +354,7 @@ func (s *survey) into(key string) (dirs []string) {
 	has := make(map[string]bool, 4)
 	var onSight, builds []string
 	err := s.env.Root.ReadDir(s.ctx, dir, func(e root.Entry) bool {
-		kind := sensitive.Of(e.Name, key == "")
+		kind := sensitive.Of(e.Name)
 		if kind == sensitive.Part {
 			has[strings.ToLower(e.Name)] = true
 		}

@@ -75,7 +75,7 @@ func (ch *chooser) choose(root int, changes []*change, over func() error) error 
 	ch.root = root
 	for _, c := range changes {
 		name := path.Base(c.path)
-		if c.put() && sensitive.Of(name, false) == sensitive.Part {
+		if c.put() && sensitive.Of(name) == sensitive.Part {
 			dir := path.Dir(c.path)
 			if ch.parts[dir] == nil {
 				ch.parts[dir] = make(map[string]bool)
@@ -113,7 +113,7 @@ func (ch *chooser) reason(c *change, top bool) reason {
 	dir := c.kind == beneath.Dir || !c.put() && c.old == beneath.Dir
 	in := &ch.above[len(ch.above)-1]
 	left := in.excluded || ch.ignore.has(c.path, dir)
-	kind := sensitive.Of(path.Base(c.path), !strings.Contains(c.path, "/"))
+	kind := sensitive.Of(path.Base(c.path))
 	c.sensitive = in.sensitive || kind == sensitive.OnSight || top && slices.Contains(repositoryNames, c.path)
 	c.build = kind == sensitive.Build
 	asked := in.asked || ch.paths[c.path]
@@ -145,7 +145,7 @@ func (ch *chooser) enter(dir string) {
 		path: dir, asked: up.asked || ch.paths[dir], there: up.there,
 		excluded: up.excluded || ch.ignore.has(dir, true),
 	}
-	l.sensitive = up.sensitive || sensitive.Of(path.Base(dir), up.path == ".") == sensitive.OnSight || ch.repository(&l) ||
+	l.sensitive = up.sensitive || sensitive.Of(path.Base(dir)) == sensitive.OnSight || ch.repository(&l) ||
 		up.path == "." && slices.Contains(repositoryNames, dir) && ch.repository(&up)
 	ch.above = append(ch.above, l)
 }
