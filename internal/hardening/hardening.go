@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/toold/toold/client"
 )
 
@@ -27,7 +29,7 @@ func Checks(root fs.FS, session client.Limits) []client.Check {
 	for _, s := range settings {
 		checks = append(checks, s.check(root))
 	}
-	return append(checks, fileTable(root, session), corePattern(root), vulnerabilities(root), swap(root))
+	return append(checks, fileTable(root, session), corePattern(root, mostCore()), vulnerabilities(root), swap(root))
 }
 
 // setting is a number below /proc/sys and what it should be.
@@ -156,20 +158,27 @@ func fileTable(root fs.FS, session client.Limits) client.Check {
 	return c
 }
 
-// corePattern looks at who gets the core of a crash. The limit of 0 for core
-// files, which sessions have, does not keep the kernel from starting a program.
-func corePattern(root fs.FS) client.Check {
+// corePattern looks at who gets the core of a crash. Sessions have a limit of 1 byte for core files,
+// which keeps the kernel from starting a program, unless this process may have at most 0.
+func corePattern(root fs.FS, most uint64) client.Check {
 	c, text, err := look(root, "kernel.core_pattern", "proc/sys/kernel/core_pattern")
 	if err != nil {
 		return c
 	}
-	if program, isProgram := strings.CutPrefix(text, "|"); isProgram {
+	if program, isProgram := strings.CutPrefix(text, "|"); isProgram && most == 0 {
 		program, _, _ = strings.Cut(program, " ")
 		c.Status = client.CheckWarn
 		c.Detail = "a crash in a session starts " + program + " on the host, as root, and gives it memory of the session's to read"
-		c.Hint = `set the sysctl kernel.core_pattern to "core", or trust that program with hostile input; crashes in gVisor sessions do not get there`
+		c.Hint = `give toold a limit of core files that is not 0 (ulimit -Hc, LimitCORE=), or trust that program with hostile input; crashes in gVisor sessions do not get there`
 	}
 	return c
+}
+
+// mostCore is the limit for core files that this process cannot exceed.
+func mostCore() uint64 {
+	var own unix.Rlimit
+	_ = unix.Getrlimit(unix.RLIMIT_CORE, &own) // else it is 0
+	return own.Max
 }
 
 // vulnerabilities of the processor that the kernel does nothing about.

@@ -68,7 +68,11 @@ func TestCorePattern(t *testing.T) {
 	if c := one(t, "kernel.core_pattern", fstest.MapFS{path: file("core\n")}); c.Status != client.CheckOK || c.Detail != "core" {
 		t.Errorf("a file: %+v", c)
 	}
-	c := one(t, "kernel.core_pattern", fstest.MapFS{path: file("|/usr/lib/systemd/systemd-coredump %P %u\n")})
+	program := fstest.MapFS{path: file("|/usr/lib/systemd/systemd-coredump %P %u\n")}
+	if c := corePattern(program, 1); c.Status != client.CheckOK || c.Hint != "" {
+		t.Errorf("a program that is not started: %+v", c)
+	}
+	c := corePattern(program, 0)
 	if c.Status != client.CheckWarn || !strings.Contains(c.Detail, "starts /usr/lib/systemd/systemd-coredump on the host") || c.Hint == "" {
 		t.Errorf("a program: %+v", c)
 	}

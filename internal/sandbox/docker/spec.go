@@ -91,7 +91,7 @@ func slice(parent string) string {
 // file systems can hold, and some for the agent.
 func (c *creation) resources() container.Resources {
 	l := c.spec.Limits
-	r := container.Resources{Ulimits: []*container.Ulimit{{Name: "core"}}}
+	r := container.Resources{Ulimits: []*container.Ulimit{{Name: "core", Soft: inside.CoreLimit, Hard: inside.CoreLimit}}}
 	if l.Memory > 0 {
 		r.Memory = int64(l.Memory+c.sizes.Sum()) + cgroup.AgentMemory
 		r.MemorySwap = r.Memory // both together: no swap

@@ -37,6 +37,10 @@ var (
 	ReadonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/pressure", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
+// CoreLimit (bytes) is the limit for core files. With 1 the kernel neither writes one nor starts the
+// program that its core pattern may name; with 0 it starts that, as root of the host.
+const CoreLimit = 1
+
 // Marker is the content of sandbox.MarkerFile.
 const Marker = "this is a sandbox\n"
 

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/inside"
@@ -36,7 +37,7 @@ func noNamespaces(base uint32) specs.Hook {
 
 // bundleSpec is the runtime-spec of the sandbox, with the directory of its root.
 func (c *creation) bundleSpec(root string) *specs.Spec {
-	rec, w, adj := &c.rec.Record, &c.spec.Worktree, oomScoreAdj()
+	rec, w, adj, cores := &c.rec.Record, &c.spec.Worktree, oomScoreAdj(), coreLimit()
 	return &specs.Spec{
 		Version:  "1.0.2",
 		Hostname: inside.Hostname,
@@ -49,8 +50,8 @@ func (c *creation) bundleSpec(root string) *specs.Spec {
 			Capabilities: &specs.LinuxCapabilities{
 				Bounding: inside.AgentCaps, Effective: inside.AgentCaps, Permitted: inside.AgentCaps,
 			},
-			// No core files, and no upcall to the host's core pattern.
-			Rlimits:     []specs.POSIXRlimit{{Type: "RLIMIT_CORE"}},
+			// No core files, and no program of the host's core pattern: for that 0 would not do.
+			Rlimits:     []specs.POSIXRlimit{{Type: "RLIMIT_CORE", Soft: cores, Hard: cores}},
 			OOMScoreAdj: &adj,
 		},
 		Mounts: c.d.bundleMounts(&c.spec.Shape, &c.spec.Claim, c.sizes),
@@ -66,6 +67,16 @@ func (c *creation) bundleSpec(root string) *specs.Spec {
 			ReadonlyPaths: inside.ReadonlyPaths,
 		},
 	}
+}
+
+// coreLimit is inside.CoreLimit, unless this process may have less: the runtime may have no right
+// to give more.
+func coreLimit() uint64 {
+	var own unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_CORE, &own) != nil {
+		return 0
+	}
+	return min(inside.CoreLimit, own.Max)
 }
 
 // sessionResources is what the runtime itself is asked to set. The limits are

@@ -117,8 +117,14 @@ func priority([]string) {
 	hard := unix.Rlimit{Cur: 1 << 30, Max: 1 << 30}
 	say("prlimit-nofile", unix.Setrlimit(unix.RLIMIT_NOFILE, &hard))
 	core := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
-	say("rlimit-core", unix.Setrlimit(unix.RLIMIT_CORE, &core))
-	b, err := unix.Mmap(-1, 0, 1<<30, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	err := unix.Setrlimit(unix.RLIMIT_CORE, &core)
+	var now unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_CORE, &now) == nil && err == nil && now.Max <= 1 {
+		err = unix.EPERM // it is told otherwise
+	}
+	say("rlimit-core", err)
+	var b []byte
+	b, err = unix.Mmap(-1, 0, 1<<30, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err == nil {
 		err = unix.Mlock(b)
 	}

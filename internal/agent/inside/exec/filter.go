@@ -152,12 +152,25 @@ func refuseWith(errno syscall.Errno, i int, value uint32) program {
 	return program{loadArg(i), unless(unix.BPF_JEQ, value, 1), refuse(errno), ret(retAllow)}
 }
 
+// keepCoreLimit lets a program believe that it has set its limit for core files, argument i being
+// the resource and the next one the new limit: many set 0, and end where they cannot.
+func keepCoreLimit(i int) program {
+	return program{
+		loadArg(i), unless(unix.BPF_JEQ, unix.RLIMIT_CORE, 5),
+		loadArg(i + 1), insn(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 0, 0, 2),
+		load(dataArgs + 8*uint32(i+1) + 4), insn(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 0, 1, 0),
+		refuse(0), ret(retAllow),
+	}
+}
+
 // rules are all system calls that are not simply allowed.
 func rules(own secret) []rule {
 	list := []rule{
 		{unix.SYS_CLONE3, own.only()},
 		{unix.SYS_OPENAT2, own.only()},
 		{unix.SYS_SETSOCKOPT, refuseSocketFilters()},
+		{unix.SYS_PRLIMIT64, keepCoreLimit(1)},
+		{unix.SYS_SETRLIMIT, keepCoreLimit(0)},
 		// EINVAL is what a kernel without filters says, which programs that
 		// would like one know.
 		{unix.SYS_SECCOMP, refuseWith(unix.EINVAL, 0, secModeFilter)},

@@ -136,6 +136,10 @@ func TestFilterJumps(t *testing.T) {
 		{"lease", unix.SYS_FCNTL, []uint64{3, unix.F_SETLEASE}, eperm},
 		{"lease with high bits", unix.SYS_FCNTL, []uint64{3, 1<<40 | unix.F_SETLEASE}, eperm},
 		{"delegation", unix.SYS_FCNTL, []uint64{3, 1040}, eperm},
+		{"limit of core files", unix.SYS_PRLIMIT64, []uint64{0, unix.RLIMIT_CORE, 0x7fff00000000}, retErrno},
+		{"limit of core files, old call", unix.SYS_SETRLIMIT, []uint64{unix.RLIMIT_CORE, 0x1000}, retErrno},
+		{"read the limit of core files", unix.SYS_PRLIMIT64, []uint64{0, unix.RLIMIT_CORE, 0, 0x1000}, retAllow},
+		{"another limit", unix.SYS_PRLIMIT64, []uint64{0, unix.RLIMIT_NOFILE, 0x1000}, retAllow},
 		{"skipped by a tracer", 0xffffffff, nil, enosys},
 	} {
 		if got := eval(auditArch, tc.nr, tc.args...); got != tc.want {
@@ -152,7 +156,7 @@ func TestFilterJumps(t *testing.T) {
 	for nr := range uint32(1000) {
 		all := ^uint64(0)
 		got := eval(auditArch, nr, all, all, all, all)
-		byValue := []uint32{unix.SYS_IOCTL, unix.SYS_FCNTL, unix.SYS_SETSOCKOPT, unix.SYS_SECCOMP, unix.SYS_PRCTL}
+		byValue := []uint32{unix.SYS_IOCTL, unix.SYS_FCNTL, unix.SYS_SETSOCKOPT, unix.SYS_SECCOMP, unix.SYS_PRCTL, unix.SYS_PRLIMIT64, unix.SYS_SETRLIMIT}
 		if plain := got == retAllow; plain == special[nr] && !slices.Contains(byValue, nr) {
 			t.Errorf("system call %d with all bits set: %#x", nr, got)
 		}

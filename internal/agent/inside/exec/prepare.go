@@ -24,11 +24,29 @@ func (s *spawner) prepare(h *wire.Hello, notes *[]string) error {
 	if s.landlock, note = newScope(); note != "" {
 		*notes = append(*notes, note)
 	}
-	s.limits, err = limitsOf(h, notes)
+	if s.limits, err = limitsOf(h, notes); err == nil {
+		err = limitCores()
+	}
 	if err != nil {
 		s.close()
 	}
 	return err
+}
+
+// limitCores gives this process, and so programs, which cannot change it, a limit of 1 byte for
+// core files: the kernel then neither writes one nor starts the program that its core pattern may
+// name. With 0 it does start that, as the host's root.
+func limitCores() error {
+	var own unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_CORE, &own)
+	if err == nil && own.Max > 0 { // else it was started without the right to more
+		own.Cur, own.Max = 1, 1
+		err = unix.Setrlimit(unix.RLIMIT_CORE, &own)
+	}
+	if err != nil {
+		return fmt.Errorf("limit core files: %w", err)
+	}
+	return nil
 }
 
 // close closes what prepare has opened.
@@ -42,7 +60,7 @@ func (s *spawner) close() {
 // limitsOf are the limits of one process. A limit above what the agent itself
 // may have cannot be given; the lower one holds then, and a note says so.
 func limitsOf(h *wire.Hello, notes *[]string) ([]limit, error) {
-	limits := []limit{{resource: unix.RLIMIT_CORE}}
+	var limits []limit
 	for _, w := range []struct {
 		name     string
 		resource int
