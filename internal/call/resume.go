@@ -85,11 +85,8 @@ func (g *Group) TakeUp(ctx context.Context, known []agent.CallState) error {
 func (g *Group) Bury(ctx context.Context) error {
 	return g.eachCall(ctx, func(r *store.Call) {
 		c, _ := g.restore(r)
-		o := g.lostOutcome()
-		if r.Status == client.CallPending {
-			o = neverSent()
-		}
-		tail{&g.steps, c}.finish(o)
+		// Also of one that is stored as pending: whether it was sent, only the agent knew.
+		tail{&g.steps, c}.finish(g.lostOutcome())
 	})
 }
 
@@ -125,11 +122,15 @@ func (g *Group) eachCall(ctx context.Context, takeUp func(*store.Call)) error {
 	return all.Wait()
 }
 
-// takeUp goes on with a call of an earlier daemon. A call that was stored as
-// pending was never sent; if it waited for its approval, which is asked, it goes
-// on to wait. One that was stored as running may have been: the agent knows, and
-// it is never sent again.
+// takeUp goes on with a call of an earlier daemon. If it waited for its approval, which is
+// asked, it goes on to wait. Any other that the agent holds was sent, also where the store has
+// it as pending, because the end of the journal is lost; it is never sent again. One that the
+// agent does not hold was never sent if it is stored as pending.
 func (g *Group) takeUp(r *store.Call, known map[string]agent.CallState, asked *store.Approval) {
+	state, ok := known[r.ID]
+	if ok && asked == nil && r.Status == client.CallPending {
+		g.sentAfterAll(r)
+	}
 	c, inv := g.restore(r)
 	if r.Status == client.CallPending {
 		if asked != nil && inv == nil {
@@ -143,7 +144,6 @@ func (g *Group) takeUp(r *store.Call, known map[string]agent.CallState, asked *s
 		tail{&g.steps, c}.finish(endedWithDaemon())
 		return
 	}
-	state, ok := known[r.ID]
 	if !ok {
 		tail{&g.steps, c}.finish(g.ended(c, nil, agent.ErrUnknownCall))
 		return
@@ -151,6 +151,18 @@ func (g *Group) takeUp(r *store.Call, known map[string]agent.CallState, asked *s
 	g.entitleAgain(c, inv)
 	g.slots.reenter(&c.seat)
 	g.work.Go(func() { g.goOn(c, inv, state) })
+}
+
+// sentAfterAll stores a pending call as running. When it began is not on record any more; it
+// was not before it came.
+func (g *Group) sentAfterAll(r *store.Call) {
+	r.Status, r.Time.Started = client.CallRunning, new(r.Time.Queued)
+	g.log.Warn("a call is on record as pending, and its agent has it: the end of the journal is lost", "call", r.ID)
+	e := &store.Entry{}
+	e.StartCall(r.ID, r.Time.Queued)
+	if err := g.daemon.Store.Append(e); err != nil {
+		g.log.Error("store that a call runs", "call", r.ID, "error", err) // its end says so too
+	}
 }
 
 // restore makes a call from its row. Without an invocation it is of a tool that there is

@@ -144,6 +144,59 @@ func TestWhatTheNextDaemonDoes(t *testing.T) {
 	}
 }
 
+// TestJournalEndsBeforeTheCallBegan: a call that runs, or has ended, in the sandbox is on record
+// as pending, since the end of the journal is lost. It is not said that it did not run.
+func TestJournalEndsBeforeTheCallBegan(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, "[permission.bash]\n\"*\" = \"allow\"\n\"echo asked*\" = \"ask\"\n")
+	h.open()
+	s := h.create(alice, client.SessionCreate{Limits: client.Limits{Calls: 4}})
+	box := h.host.box(s.ID)
+	running := h.background(s.ID, "echo running; hold")
+	ended := h.background(s.ID, "echo ended; hold")
+	waits, asked := h.waiting(s.ID, "echo asked")
+	lost := h.create(alice, client.SessionCreate{})
+	gone := h.background(lost.ID, "echo gone; hold")
+	testrig.Eventually(t, "all hold", func() bool { return box.holding.Load() == 2 && h.host.box(lost.ID).holding.Load() == 1 })
+	h.kill()
+	h.host.box(lost.ID).die()
+	box.mu.Lock()
+	box.calls[ended.ID].stop("by itself")
+	box.mu.Unlock()
+	st, err := store.Open(store.Config{Path: filepath.Join(h.dir, "toold.db"), Log: h.log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{running.ID, ended.ID, gone.ID} {
+		if err := st.Write(func(tx *store.Tx) error { return tx.RequeueCall(id) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.open()
+	if c := h.finished(ended.ID); c.Status != client.CallCompleted || c.Output != "ended\nby itself" || c.Time.Started == nil {
+		t.Errorf("ended: %+v, %v", c, c.Error)
+	}
+	if c, err := h.m.calls.GetCall(t.Context(), alice, running.ID); err != nil || c.Status != client.CallRunning || c.Time.Started == nil {
+		t.Errorf("running: %+v, %v", c, err)
+	}
+	if c := h.finished(gone.ID); c.Error == nil || c.Error.Code != client.CodeSessionLost || strings.Contains(c.Error.Message, "before the call ran") {
+		t.Errorf("of a session that is lost: %+v", c.Error)
+	}
+	if c, err := h.m.calls.AbortCall(t.Context(), alice, running.ID); err != nil || c.Output != "running\naborted" {
+		t.Errorf("running: %+v, %v", c, err)
+	}
+	h.answer(asked, once)
+	if c := h.finished(waits.ID); c.Output != "asked\n" {
+		t.Errorf("what waited for its approval: %+v, %v", c, c.Error)
+	}
+	if n := len(box.runs); n != 3 {
+		t.Errorf("%d runs, want 3", n)
+	}
+}
+
 func TestSandboxesThatDiedWithoutADaemon(t *testing.T) {
 	h := newHouse(t)
 	h.open()
