@@ -71,7 +71,7 @@ func newDaemon(cfg Config) *daemon {
 		hub:      event.NewHub(cfg.Store),
 		disk:     &hostDisk{dir: filepath.Dir(cfg.OutputDir)},
 		destroys: make(chan struct{}, destroysAtOnce),
-		beat:     beat{beatEvery, beatTime},
+		beat:     beat{beatEvery, beatIdle, beatTime},
 		runners:  runnersOf,
 	}
 	dm.approvals = approval.New(approval.Setup{

@@ -13,18 +13,19 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 )
 
-// While a session has calls its agent is asked for a sign of life: one that was
-// stopped, or does not get any further, closes no connection. A session without
-// calls is left alone, so that an idle one costs nothing; the next call finds out.
+// An agent is asked for signs of life: one that was stopped, or does not get any further,
+// closes no connection. A session without calls is asked so seldom that a thousand idle ones
+// cost a few messages a second.
 const (
 	beatEvery = 10 * time.Second
+	beatIdle  = 2 * time.Minute
 	// beatTime is how long the answer may take. An agent gives it without waiting
 	// for any call, so that only a host which is out of its depth comes near.
 	beatTime = 20 * time.Second
 )
 
-// beat is beatEvery and beatTime, for tests to replace.
-type beat struct{ every, time time.Duration }
+// beat is beatEvery, beatIdle and beatTime, for tests to replace.
+type beat struct{ every, idle, time time.Duration }
 
 // heart asks for signs of life.
 type heart struct {
@@ -37,20 +38,47 @@ type heart struct {
 
 	mu    sync.Mutex  // guards the fields below
 	calls int         // that have begun and not ended
-	timer *time.Timer // runs while there are any; nil before the first
+	timer *time.Timer // of the next question; nil before the first
+	ended bool
 }
 
-// Attend implements call.Place: it begins to watch over the agent, for a call.
+// begin begins to watch over the agent of a session without calls.
+func (h *heart) begin() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.set()
+}
+
+// stop ends the watch.
+func (h *heart) stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended = true; h.timer != nil {
+		h.timer.Stop()
+	}
+}
+
+// set lets the next question come when it should. h.mu is held.
+func (h *heart) set() {
+	next := h.beat.idle
+	if h.calls > 0 {
+		next = h.beat.every
+	}
+	switch {
+	case h.ended || h.ctx.Err() != nil:
+	case h.timer == nil:
+		h.timer = time.AfterFunc(next, h.feel)
+	default:
+		h.timer.Reset(next)
+	}
+}
+
+// Attend implements call.Place: it watches over the agent more closely, for a call.
 func (h *heart) Attend() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.calls++; h.calls > 1 {
-		return
-	}
-	if h.timer == nil {
-		h.timer = time.AfterFunc(h.beat.every, h.feel)
-	} else {
-		h.timer.Reset(h.beat.every)
+	if h.calls++; h.calls == 1 {
+		h.set()
 	}
 }
 
@@ -59,11 +87,11 @@ func (h *heart) Leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.calls--; h.calls == 0 {
-		h.timer.Stop()
+		h.set()
 	}
 }
 
-// feel asks once, and again later while there are calls.
+// feel asks once, and again later.
 func (h *heart) feel() {
 	h.work.Go(func() {
 		if err := h.ping(); err != nil {
@@ -72,9 +100,7 @@ func (h *heart) feel() {
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.calls > 0 && h.ctx.Err() == nil {
-			h.timer.Reset(h.beat.every)
-		}
+		h.set()
 	})
 }
 

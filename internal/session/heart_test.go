@@ -13,11 +13,11 @@ import (
 )
 
 // TestAgentThatDoesNotAnswer: its session is lost, with its calls, and its sandbox
-// removed; one that answers is asked again and again, and one without calls not.
+// removed; one that answers is asked again and again, and one without calls seldom.
 func TestAgentThatDoesNotAnswer(t *testing.T) {
 	h := newHouse(t)
 	m := h.build()
-	m.beat = beat{every: 2 * time.Millisecond, time: 100 * time.Millisecond}
+	m.beat = beat{every: 2 * time.Millisecond, idle: time.Hour, time: 100 * time.Millisecond}
 	if err := m.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -41,10 +41,10 @@ func TestAgentThatDoesNotAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testrig.Eventually(t, "nobody watches", func() bool {
+	testrig.Eventually(t, "nobody watches closely", func() bool {
 		live.heart.mu.Lock()
 		defer live.heart.mu.Unlock()
-		return live.heart.calls == 0 && !live.heart.timer.Stop()
+		return live.heart.calls == 0
 	})
 	c = h.background(s.ID, "echo begun; hold; echo more")
 	testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
@@ -63,11 +63,49 @@ func TestAgentThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// TestIdleAgentThatDoesNotAnswer: it is noticed without a call, in a session that never had one,
+// in one that had, and in one that an earlier daemon has made.
+func TestIdleAgentThatDoesNotAnswer(t *testing.T) {
+	h := newHouse(t)
+	patient := func() *Manager {
+		m := h.build()
+		m.beat = beat{every: time.Hour, idle: 2 * time.Millisecond, time: 100 * time.Millisecond}
+		if err := m.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	patient()
+	adopted := h.create(alice, client.SessionCreate{})
+	h.kill()
+	m := patient()
+	fresh, used := h.create(alice, client.SessionCreate{}), h.create(alice, client.SessionCreate{})
+	h.call(used.ID, bashCall("echo x"))
+	for name, id := range map[string]string{"adopted": adopted.ID, "fresh": fresh.ID, "used": used.ID} {
+		box := h.host.box(id)
+		box.mu.Lock()
+		asked := box.pings
+		box.mu.Unlock()
+		testrig.Eventually(t, name+" is asked again and again", func() bool {
+			box.mu.Lock()
+			defer box.mu.Unlock()
+			return box.pings > asked+5
+		})
+		box.mu.Lock()
+		box.deaf = true
+		box.mu.Unlock()
+		testrig.Eventually(t, name+" is lost", func() bool {
+			s, err := m.Get(t.Context(), alice, id)
+			return err == nil && s.State == client.SessionLost && strings.Contains(s.Reason, "did not answer")
+		})
+	}
+}
+
 // TestRealAgentStopped: the same with an agent that was stopped by a signal.
 func TestRealAgentStopped(t *testing.T) {
 	h := newRealHouse(t)
 	m := openReal(t, h)
-	m.beat = beat{every: 50 * time.Millisecond, time: 2 * time.Second}
+	m.beat = beat{every: 50 * time.Millisecond, idle: time.Hour, time: 2 * time.Second}
 	s, err := m.Create(t.Context(), alice, client.SessionCreate{})
 	if err != nil {
 		t.Fatal(err)

@@ -50,6 +50,8 @@ func (s *supervisor) pause(d time.Duration) {
 func (s *supervisor) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	s.heart.begin()
+	defer s.heart.stop()
 	for {
 		l, err := s.agent.Link()
 		if err != nil || s.isEnding() {
