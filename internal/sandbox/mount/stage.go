@@ -37,11 +37,12 @@ func Plan(dir string, mounts []Detached) []Staged {
 
 func stagedAt(dir string, i int) string { return filepath.Join(dir, strconv.Itoa(i)) }
 
-// outer is the innermost mount that target lies in, -1 for none.
+// outer is the outermost mount that target lies in, which has a path of its own; -1 for
+// none.
 func outer(mounts []Detached, target string) int {
 	found := -1
 	for i, m := range mounts {
-		if strings.HasPrefix(target, m.Target+"/") && (found < 0 || len(m.Target) > len(mounts[found].Target)) {
+		if strings.HasPrefix(target, m.Target+"/") && (found < 0 || len(m.Target) < len(mounts[found].Target)) {
 			found = i
 		}
 	}

@@ -25,6 +25,19 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// What lies in a mount that lies in another is found through both.
+func TestStageDeep(t *testing.T) {
+	mounts := []Detached{detached(t, "/tree", "a/x"), detached(t, "/tree/a", "b/x"), detached(t, "/tree/a/b", "deep")}
+	dir := t.TempDir()
+	err := Stage(dir, mounts, func() error {
+		_, err := os.Stat(filepath.Join(dir, "0/a/b/deep"))
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // needRoot skips a test where no mount can be made. TOOLD_TEST_REQUIRE turns the skip
 // into a failure.
 func needRoot(t *testing.T) {
