@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 // Paths inside every sandbox. They are the same for all drivers, so that a
@@ -172,6 +173,22 @@ type Worktree struct {
 	// GuardGit makes .git/config, .git/config.worktree and .git/hooks read-only,
 	// as far as they are there.
 	GuardGit bool
+	// Linked are the lists of linked worktrees that git must not change for the host, of a
+	// worktree of mode bind.
+	Linked []Linked
+}
+
+// Linked is a directory in which git lists the linked worktrees of a repository.
+type Linked struct {
+	List string   // its path below the worktree
+	Own  []string // entries that the session may change
+	Why  string   // why it cannot be kept from the session; "" where it can
+}
+
+// Note tells a session why a list is not kept from it, and what to do.
+func (l Linked) Note(why string) string {
+	return fmt.Sprintf("linked worktrees that git lists in %s are not kept from this session (%s): git worktree prune, remove and gc may take those of the host away; "+
+		"lock them there first (git worktree lock), or give the session a clone", plain.Name(l.List), why)
 }
 
 // Overlay is the layers of a worktree of mode overlay, over its source, which nothing

@@ -29,7 +29,10 @@ func (b box) claim(_ context.Context, pl *plan) error {
 	pl.spec.Worktree = sandbox.Worktree{Mode: w.Mode, Target: w.Target, GuardGit: set.GuardGit && w.Mode == client.WorktreeBind}
 	if w.Source != "" {
 		rules := set.worktreeRules(p)
-		rules.Write, rules.Git = w.Mode == client.WorktreeBind, true
+		rules.Git = true
+		if w.Mode == client.WorktreeBind {
+			rules.Write, rules.Linked = true, w.Target
+		}
 		d, err := b.roster.pinDirectory(p, rules, w.Source)
 		if err != nil {
 			return fmt.Errorf("worktree.source: %w", err)
@@ -42,6 +45,9 @@ func (b box) claim(_ context.Context, pl *plan) error {
 		}
 		sw := &pl.spec.Worktree
 		sw.Source, sw.UID, sw.GID = d.File, d.UID, d.GID
+		for _, l := range d.Linked {
+			sw.Linked = append(sw.Linked, sandbox.Linked(l))
+		}
 		var taken []string
 		for _, mt := range pl.req.Mounts {
 			taken = append(taken, mt.Target)

@@ -59,7 +59,7 @@ func relative(from, to string) string {
 // pinGitDir pins a directory under the rules of the source. Like git it wants one user
 // for both: with another's configuration git would run what that one likes.
 func (r Rules) pinGitDir(path string, uid uint32) (*Directory, error) {
-	r.Write, r.Git = false, false
+	r.Write, r.Git, r.Linked = false, false, ""
 	dir, err := Pin(path, r)
 	switch {
 	case errors.Is(err, ErrForbidden):

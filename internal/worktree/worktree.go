@@ -47,6 +47,9 @@ type Rules struct {
 	Write bool
 	// Git asks where the repository of the directory is.
 	Git bool
+	// Linked is where a session will see the directory, "" for not asking: which lists of
+	// linked worktrees are in it, that git would change there.
+	Linked string
 }
 
 // Directory is a pinned directory. The caller closes it.
@@ -58,6 +61,8 @@ type Directory struct {
 	UID, GID uint32
 	// Git is set where Rules.Git asks for it, and the repository is somewhere else.
 	Git *Elsewhere
+	// Linked are the lists that Rules.Linked asks for.
+	Linked []Linked
 }
 
 // Close closes it, and the git directory that was found with it.
@@ -98,6 +103,9 @@ func Pin(source string, rules Rules) (*Directory, error) {
 	}
 	if rules.Git {
 		d.Git = rules.findGit(d)
+	}
+	if rules.Linked != "" {
+		d.Linked = rules.findLinked(d)
 	}
 	return d, nil
 }

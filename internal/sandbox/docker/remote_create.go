@@ -65,6 +65,9 @@ func (r *Remote) notes(c *creation) {
 		c.note("the worktree is a copy: what changes on this host meanwhile is not seen")
 	default:
 		c.rec.IDMap = "copied"
+		for _, l := range c.spec.Worktree.Linked {
+			c.note(l.Note("what is removed in the copy is removed here when it comes back"))
+		}
 		c.note("the worktree is a copy, whose size has no bound: changes are copied back when the session ends, and what was changed on both sides stays as it is here")
 	}
 }

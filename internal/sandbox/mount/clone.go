@@ -106,8 +106,8 @@ func anew(src *os.File) (*os.File, error) {
 			return nil, err
 		}
 		defer dir.Close()
-		if err := sameInode(int(src.Fd()), int(dir.Fd())); err != nil {
-			return nil, err
+		if is, err := inodeOf(dir); err != nil || is != (Inode{Dev: st.Dev, Ino: st.Ino}) {
+			return nil, errors.Join(err, errors.New("another file has been put into its place"))
 		}
 		return openTree(dir)
 	})

@@ -19,12 +19,15 @@ import (
 type Detached struct {
 	File   *os.File
 	Target string // absolute path inside the sandbox
-	// Over says that the target must be the very inode that the mount is of, which
-	// may also be a regular file.
-	Over bool
+	// Over is what the target must be, which may also be a regular file; zero for any
+	// directory.
+	Over Inode
 	// Plain says that the mount is of a file, and the target one too.
 	Plain bool
 }
+
+// Inode names a file or a directory, as long as somebody has it.
+type Inode struct{ Dev, Ino uint64 }
 
 // ErrNoIDMap: the file system of the source cannot be mounted with an id map.
 var ErrNoIDMap = errors.New("file system has no id-mapped mounts")
@@ -107,7 +110,7 @@ func enter(proc *os.File) (root *os.File, err error) {
 func attachOne(root *os.File, m Detached) error {
 	kind := uint64(unix.O_DIRECTORY)
 	switch {
-	case m.Over:
+	case m.Over != (Inode{}):
 		kind = unix.O_NOFOLLOW
 	case m.Plain:
 		kind = 0
@@ -117,9 +120,9 @@ func attachOne(root *os.File, m Detached) error {
 		return err
 	}
 	defer at.Close()
-	if m.Over {
-		if err := sameInode(int(m.File.Fd()), int(at.Fd())); err != nil {
-			return fmt.Errorf("%s: %w: %w", m.Target, sandbox.ErrMountTarget, err)
+	if m.Over != (Inode{}) {
+		if is, err := inodeOf(at); err != nil || is != m.Over {
+			return fmt.Errorf("%s: %w: another file has been put into its place", m.Target, errors.Join(sandbox.ErrMountTarget, err))
 		}
 	}
 	err = unix.MoveMount(int(m.File.Fd()), "", int(at.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
@@ -129,14 +132,10 @@ func attachOne(root *os.File, m Detached) error {
 	return nil
 }
 
-// sameInode fails where two descriptors are not of one file or directory.
-func sameInode(a, b int) error {
-	var x, y unix.Stat_t
-	if err := errors.Join(unix.Fstat(a, &x), unix.Fstat(b, &y)); err != nil {
-		return err
+func inodeOf(f *os.File) (Inode, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return Inode{}, err
 	}
-	if x.Dev != y.Dev || x.Ino != y.Ino {
-		return errors.New("another file has been put into its place")
-	}
-	return nil
+	return Inode{Dev: st.Dev, Ino: st.Ino}, nil
 }

@@ -161,6 +161,7 @@ func (d *detaching) worktree() error {
 		if err := d.guardGit(); err != nil {
 			return err
 		}
+		d.keepLinked()
 		d.note("the worktree is a directory of the host: its size has no bound")
 		if w.UID == 0 {
 			d.note("the worktree belongs to root: what a session leaves there is root's, on the host a program with all rights; give it to another user")
@@ -211,18 +212,20 @@ func (d *detaching) guard(src *os.File, kind uint32, target string) error {
 	if st.Mode&unix.S_IFMT != kind {
 		return fmt.Errorf("%w: it is not the plain file or directory that git makes", sandbox.ErrMountTarget)
 	}
-	var f *os.File
-	var err error
-	if w := &d.Worktree; d.set.IDMap == MappedOneToOne {
-		f, err = Detach(src, unix.MOUNT_ATTR_RDONLY, nil)
-	} else {
-		f, err = d.asTool(src, w.UID, w.GID, unix.MOUNT_ATTR_RDONLY)
-	}
+	f, err := d.ownTree(src, unix.MOUNT_ATTR_RDONLY)
 	if err != nil {
 		return err
 	}
-	d.set.Mounts = append(d.set.Mounts, Detached{File: f, Target: target, Over: true})
+	d.set.Mounts = append(d.set.Mounts, Detached{File: f, Target: target, Over: Inode{Dev: st.Dev, Ino: st.Ino}})
 	return nil
+}
+
+// ownTree detaches a file or a directory of the worktree, whose ids are shown as there.
+func (d *detaching) ownTree(src *os.File, attributes uint64) (*os.File, error) {
+	if d.set.IDMap == MappedOneToOne {
+		return Detach(src, attributes, nil)
+	}
+	return d.asTool(src, d.Worktree.UID, d.Worktree.GID, attributes)
 }
 
 func (d *detaching) oneToOne(attributes uint64) (*os.File, error) {

@@ -30,6 +30,7 @@ var gvisorDiffers = map[string]string{
 	"Output/nodev":                "gVisor does not say it; a device of a mount is opened as gVisor's own, or not at all",
 	"Sizes/memory":                "the limit is the agent's to keep; what programs see is the memory of gVisor's machine",
 	"TmpLimit/number of files":    "runsc does not pass nr_inodes on: the kernel's memory, up to the wall around the session, is the bound",
+	"LinkedWorktrees/devices":     "mounts within a mount of the host have its device: the agent also warns of what git changes in the list of linked worktrees, which ends with the session",
 	"Disk/late":                   "gVisor takes no mount into a running sandbox: the disks are there from its beginning",
 	"Disk/usage":                  "the disks of a gVisor are not to be seen from outside of its mount namespace",
 	"Relay":                       "gVisor takes no mount into a running sandbox: the session's has to be made anew",

@@ -57,6 +57,7 @@ func Run(t *testing.T, open func(t testing.TB, agent func() string) Subject) {
 		{"Worktree", testWorktree},
 		{"WorktreeReadOnly", testWorktreeReadOnly},
 		{"WorktreeForeignFiles", testForeignFiles},
+		{"LinkedWorktrees", testLinkedWorktrees},
 		{"Overlay", testOverlay},
 		{"OverlayForeign", testOverlayForeign},
 		{"Relay", testRelay},

@@ -235,7 +235,7 @@ func (s *survey) take(key string, info root.Info, follow bool) {
 	s.note(key, info)
 	switch {
 	case info.Kind == root.KindDir:
-		s.directory(key, info.Path)
+		s.directory(key, info)
 	case info.Kind == root.KindSymlink && follow:
 		if to, err := s.env.Root.Resolve(s.ctx, info.Path); err == nil && to.Exists {
 			s.take(key+" -> "+to.Path, to, false)
@@ -280,16 +280,18 @@ func (s *survey) content(info root.Info) string {
 }
 
 // directory looks at what is in a directory, but for a repository's own data.
-func (s *survey) directory(key, dir string) {
-	entries, repository := s.list(dir)
+func (s *survey) directory(key string, dir root.Info) {
+	entries, repository := s.list(dir.Path)
 	for _, e := range entries {
 		if repository && isData(e) {
 			continue
 		}
-		info, err := s.env.Root.Lstat(s.ctx, dir+"/"+e.Name)
+		info, err := s.env.Root.Lstat(s.ctx, dir.Path+"/"+e.Name)
 		switch {
 		case err != nil:
 			s.failed(err)
+		case repository && e.Name == "worktrees" && e.Kind == root.KindDir && info.Version.Dev != dir.Version.Dev:
+			s.linked(key+"/worktrees", info)
 		case repository && e.Name == "HEAD" && e.Kind == root.KindFile:
 			// Its content is the branch, and is never run.
 			if s.since == 0 {
@@ -297,6 +299,20 @@ func (s *survey) directory(key, dir string) {
 			}
 		default:
 			s.take(key+"/"+e.Name, info, true)
+		}
+	}
+}
+
+// linked looks at a list of linked worktrees that is not the host's: another one is mounted
+// over it, which ends with the session. Of the host are what is mounted in that.
+func (s *survey) linked(key string, dir root.Info) {
+	entries, _ := s.list(dir.Path)
+	for _, e := range entries {
+		info, err := s.env.Root.Lstat(s.ctx, dir.Path+"/"+e.Name)
+		if err != nil {
+			s.failed(err)
+		} else if info.Kind == root.KindDir && info.Version.Dev != dir.Version.Dev {
+			s.take(key+"/"+e.Name, info, false)
 		}
 	}
 }
