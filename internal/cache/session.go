@@ -266,6 +266,20 @@ func (s *Store) Sessions() ([]string, error) {
 	return list, nil
 }
 
+// SessionDisks are the names of the disks that a session alone writes to.
+func (s *Store) SessionDisks(session string) (disks []string) {
+	var h having
+	if read(s.sessionFile(session), &h) != nil {
+		return nil
+	}
+	for _, u := range h.Uses {
+		if u.Mode == client.CacheCow {
+			disks = append(disks, u.Disk)
+		}
+	}
+	return disks
+}
+
 // SessionBytes is what a session's layers take on the host's disk.
 func (s *Store) SessionBytes(session string) (sum int64) {
 	var h having

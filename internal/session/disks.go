@@ -83,6 +83,23 @@ func (d disks) open(_ context.Context, s *Session, pl *plan) error {
 	return nil
 }
 
+// diskFailed reports whether a disk that a session writes to has lost something of it.
+func diskFailed(s *Session) bool {
+	cfg := &s.daemon.cfg
+	return s.daemon.disk.failed(s.id, func() []string {
+		all := cfg.Caches.SessionDisks(s.id)
+		if t, err := cfg.Trees.Get(s.id); err == nil && t.Disk != "" {
+			all = append(all, t.Disk)
+		}
+		return all
+	})
+}
+
+const diskNote = "its disk has failed, mostly because the host's was full, and what was written last may be lost: calls may only read, and diff shows what is left; end it, and go on from its changes in mode overlay with toolctl fork"
+
+// errDiskFailed is why nothing may be written in a session whose disk has failed.
+var errDiskFailed = errors.New("its disk has failed, mostly because the host's was full: what was written last may be lost")
+
 // furnish mounts the disks of a session, before a call that may write to them.
 func (s *Session) furnish() error {
 	s.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/room"
+	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // diskWatch watches over what is free on the disks of the host: that of the state directory,
@@ -17,16 +18,18 @@ import (
 type diskWatch struct{ *roster }
 
 // surveyEvery is how old a survey of the disks may be.
-const surveyEvery = 10 * time.Second
+const surveyEvery = 2 * time.Second
 
 // watch runs as long as the daemon.
 func (h diskWatch) watch() {
 	w := &room.Watch{Unwritten: func() int64 { return h.disk.survey().Unwritten }}
 	var last time.Time
+	failed := map[string]bool{}
 	for wait := time.Duration(0); h.pause(wait); {
 		if time.Since(last) >= surveyEvery {
 			h.disk.survey()
 			last = time.Now()
+			failed = h.lookAtFailed(failed)
 		}
 		v, err := room.At(h.disk.dir)
 		if err != nil {
@@ -38,11 +41,36 @@ func (h diskWatch) watch() {
 		level, wait = w.Look(v)
 		if was := room.Level(h.disk.level.Swap(int32(level))); level > was {
 			h.log.Warn("the host's disk is nearly full: calls that write are stopped", "free_bytes", v.Free, "floor_bytes", w.Floor.Of(v.Size))
+			h.work.Go(h.flush)
 		}
 		if level != room.Enough {
 			h.stop(h.writers(func(*Session) bool { return true }), level)
 		}
 	}
+}
+
+// flush has what sessions wrote in their worktrees take its place on the host's disk while there
+// is some. What waits for that when there is none is lost.
+func (h diskWatch) flush() {
+	if err := layers.Flush(h.cfg.Trees); err != nil {
+		h.log.Warn("write what sessions have changed to their disks", "error", err)
+	}
+}
+
+// lookAtFailed stops what writes to sessions whose disks have failed, and logs those that were
+// not failed before.
+func (h diskWatch) lookAtFailed(before map[string]bool) map[string]bool {
+	failed := map[string]bool{}
+	for _, s := range h.live() {
+		if !diskFailed(s) {
+			continue
+		}
+		failed[s.id] = true
+		if !before[s.id] {
+			s.log.Warn("the session's disk has failed: its calls may only read", "stopped", s.calls.StopWriting())
+		}
+	}
+	return failed
 }
 
 // watchSources is watch for worktrees on other disks. It is apart, since one may be of a server

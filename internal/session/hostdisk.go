@@ -18,6 +18,8 @@ type hostDisk struct {
 
 	surveyed atomic.Int64 // bytes that were promised at the last survey
 	since    atomic.Int64 // and since
+
+	last atomic.Pointer[loopdisk.Survey]
 }
 
 // survey looks at the disks that there are.
@@ -25,6 +27,7 @@ func (h *hostDisk) survey() loopdisk.Survey {
 	h.since.Store(0)
 	s := loopdisk.Look(h.dir)
 	h.surveyed.Store(s.Promised)
+	h.last.Store(&s)
 	return s
 }
 
@@ -38,6 +41,13 @@ func (h *hostDisk) admits() error {
 	}
 	return fault.Overloaded.Errorf("the host's disk is nearly full: calls that may write wait until there is room again").
 		Next(freesSpace)
+}
+
+// failed reports whether a disk of a session has failed, as of the last survey. others gives the
+// names of those that are not named after it.
+func (h *hostDisk) failed(session string, others func() []string) bool {
+	s := h.last.Load()
+	return s != nil && len(s.Failed) > 0 && (s.Has(session) || s.Has(session+"-root", others()...))
 }
 
 const freesSpace = "end sessions (toolctl session rm --discard), remove images (toolctl image rm), look for leftovers (toolctl gc), or have space freed on the host"

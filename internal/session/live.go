@@ -22,6 +22,7 @@ import (
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool/run"
 )
 
 // Session is a session that is not over: its sandbox, the connection to its
@@ -239,6 +240,9 @@ func (s *Session) snapshot(ctx context.Context) *client.Session {
 	v.Usage.Calls = s.calls.Total()
 	v.BudgetLeft = s.left(ctx)
 	v.Notes = append(slices.Clip(v.Notes), s.foreignNote()...)
+	if v.State == client.SessionReady && diskFailed(s) {
+		v.Reason, v.Notes = string(run.ReasonDisk), append(v.Notes, diskNote)
+	}
 	return &v
 }
 

@@ -24,6 +24,9 @@ func (s *Session) Still(ctx context.Context) (release func(), err error) { retur
 
 // Relays implements trees.Live.
 func (s *Session) Relays() error {
+	if diskFailed(s) {
+		return errDiskFailed
+	}
 	_, err := s.relaying()
 	return err
 }

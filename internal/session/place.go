@@ -5,6 +5,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/call"
+	"github.com/toold/toold/internal/fault"
 )
 
 // A Session is the place of its calls.
@@ -40,6 +41,10 @@ func (s *Session) Leave() {
 func (s *Session) Before(ctx context.Context, call, message string) (checkpoint string, err error) {
 	if err := s.daemon.disk.admits(); err != nil {
 		return "", err
+	}
+	if diskFailed(s) {
+		return "", fault.Sandbox.Errorf("session %s: %w; the call did not run", s.id, errDiskFailed).
+			Next("read what is left of it with calls that do not write; then free space on the host and go on in a new session, for mode overlay with toolctl fork " + s.id)
 	}
 	if err := s.furnish(); err != nil {
 		return "", err

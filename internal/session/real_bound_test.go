@@ -2,8 +2,10 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,7 +15,9 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/sandbox/mount"
+	"github.com/toold/toold/internal/session/room"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/worktree/layers"
 )
@@ -286,6 +290,73 @@ func TestRealSmallHost(t *testing.T) {
 	if got := sourceFiles(t, src); got["one"] != "one\n" {
 		t.Errorf("the source has %q", got)
 	}
+	if err := b.m.EndAll(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRealDiskFailed: a neighbour fills the state disk, and what a session wrote is lost. The
+// session says so and writes no more, what is left can be read and compared, and when there is
+// room again a fork goes on from it.
+func TestRealDiskFailed(t *testing.T) {
+	h := newRealHouse(t)
+	if err := unix.Mount("tmpfs", h.Dir, "tmpfs", 0, "size=400m,mode=711"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(h.Dir, unix.MNT_DETACH) })
+	testrig.Must(t, testrig.Build(h.Dir, "cmd/toolagent"))
+	b := &boundRig{t, h, openReal(t, h)}
+	if err := b.m.cfg.Trees.Bounded(); err != nil {
+		t.Skip(err)
+	}
+	set := *b.m.settings.Load()
+	set.MinFree, set.HostFree = 0, room.Floor{}
+	b.m.Reload(set)
+	b.over("failed")
+	b.over("other")
+	b.says("failed", "echo one >one; cat one", "one")
+	if err := layers.Flush(b.m.cfg.Trees); err != nil {
+		t.Fatal(err)
+	}
+	neighbour := filepath.Join(h.Dir, "neighbour")
+	if out, err := exec.Command("dd", "if=/dev/zero", "of="+neighbour, "bs=1M").CombinedOutput(); err == nil {
+		t.Fatalf("the disk is not full: %s", out)
+	}
+	b.bash("failed", "head -c 8M /dev/urandom >lost")
+	if err := layers.Flush(b.m.cfg.Trees); err == nil {
+		t.Logf("the kernel tells nobody that something is lost")
+	}
+	b.bash("failed", "touch more") // which finds that the journal has ended
+	b.m.daemon.disk.survey()
+	v, err := b.m.Get(t.Context(), owner, "failed")
+	if err != nil || v.State != client.SessionReady || v.Reason != "disk" || !slices.ContainsFunc(v.Notes, func(n string) bool { return strings.Contains(n, "disk has failed") }) {
+		t.Fatalf("state %s, reason %q, notes %q, %v", v.State, v.Reason, v.Notes, err)
+	}
+	if v, err := b.m.Get(t.Context(), owner, "other"); err != nil || v.Reason != "" {
+		t.Errorf("the other's reason is %q, %v", v.Reason, err)
+	}
+	if c := b.bash("failed", "echo two >two"); c.Error == nil || !strings.Contains(c.Error.Message, "disk has failed") {
+		t.Errorf("wrote: %q, %v", c.Output, c.Error)
+	}
+	if c := realCall(t, b.m, "failed", "read", object{"file_path": "one"}); c.Error != nil || !strings.Contains(c.Output, "one") {
+		t.Errorf("read: %q, %v", c.Output, c.Error)
+	}
+	if c, err := b.m.trees.Changes(t.Context(), owner, "failed", client.DiffQuery{}); err != nil || c.Files == 0 {
+		t.Errorf("changes: %+v, %v", c, err)
+	}
+	if _, err := b.m.trees.Checkpoint(t.Context(), owner, "failed", client.CheckpointCreate{}); !errors.Is(err, fault.Conflict) {
+		t.Errorf("checkpoint: %v", err)
+	}
+	if err := os.Remove(neighbour); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.m.End(t.Context(), owner, "failed", client.EndOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.m.trees.Fork(t.Context(), owner, v.ID, client.ForkRequest{Name: "fork"}); err != nil {
+		t.Fatal(err)
+	}
+	b.says("fork", "cat one; echo two >two; cat two", "one\ntwo")
 	if err := b.m.EndAll(t.Context()); err != nil {
 		t.Error(err)
 	}

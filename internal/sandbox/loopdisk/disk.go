@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -46,7 +47,7 @@ func Unnamed(dir, name string, size client.Size) (*os.File, error) {
 		return nil, err
 	}
 	defer loop.Close() // the mount keeps the device
-	return mountLoop(loop)
+	return mountLoop(loop, nil)
 }
 
 // Create makes a file with an empty file system of size bytes, for Mount, which is whole
@@ -80,22 +81,32 @@ func Mount(path string) (*os.File, error) {
 		return nil, err
 	}
 	defer loop.Close()
-	f, err := mountLoop(loop)
+	// When the host has no room for what a program wrote, the kernel drops it and goes on. Here
+	// the disk becomes read-only instead, which shows.
+	f, err := mountLoop(loop, map[string]string{"data_err": "abort"})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return f, nil
 }
 
-// mountLoop mounts the file system on a device nowhere yet.
-func mountLoop(loop *os.File) (*os.File, error) {
-	return mount.New("ext4", loop.Name(), map[string]string{
+// mountLoop mounts the file system on a device nowhere yet. more are options beside those that
+// all have; the first mount of a device settles them.
+func mountLoop(loop *os.File, more map[string]string) (*os.File, error) {
+	options := map[string]string{
 		"errors": "remount-ro", // and never what the host's default is: that may be panic
 		// The tables are holes of the file and read as zeros.
 		"noinit_itable": "",
 		// What a session removes is no longer used on the host's disk either.
 		"discard": "",
-	}, unix.MOUNT_ATTR_NODEV)
+	}
+	maps.Copy(options, more)
+	f, err := mount.New("ext4", loop.Name(), options, unix.MOUNT_ATTR_NODEV)
+	if errors.Is(err, unix.EBUSY) { // it is mounted, and has failed since: what is there can be read
+		options["ro"] = ""
+		f, err = mount.New("ext4", loop.Name(), options, unix.MOUNT_ATTR_NODEV)
+	}
+	return f, err
 }
 
 // attached opens the loop device that a file is attached to; nil where there is none.

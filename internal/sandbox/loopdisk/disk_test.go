@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/beneath"
 )
 
 // disk makes one in a directory of the test's.
@@ -185,6 +187,9 @@ func TestBounds(t *testing.T) {
 		t.Errorf("as much as the disk: %v", err)
 	}
 	flush(t, root)
+	if s := Look(dir); len(s.Failed) > 0 {
+		t.Errorf("it is full, and has failed: %v", s.Failed)
+	}
 	if err := unix.Unlinkat(int(root.Fd()), "x", 0); err != nil {
 		t.Fatal(err)
 	}
@@ -205,4 +210,56 @@ func TestBounds(t *testing.T) {
 			t.Fatalf("file %d: %v", i, err)
 		}
 	}
+}
+
+// TestHostFull: a disk that could not write, since the host's was full, has failed until it is
+// mounted anew, when there is room; until then what is there can be read.
+func TestHostFull(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting takes root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	if err := Create(dir, "d_one", Least); errors.Is(err, ErrNone) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	path, neighbour := filepath.Join(dir, "d_one"), filepath.Join(dir, "neighbour")
+	root := mounted(t, path)
+	if err := put(t, root, "before", []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, root)
+	if s := Look(dir); len(s.Failed) > 0 {
+		t.Errorf("failed with room: %v", s.Failed)
+	}
+	if err := os.WriteFile(neighbour, make([]byte, 24<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	if err := put(t, root, "lost", make([]byte, 4<<20)); err != nil {
+		t.Fatal(err)
+	}
+	_ = beneath.Sync(int(root.Fd())) // kernels differ in what they tell
+	_ = put(t, root, "more", nil)    // which finds that the journal has ended
+	s := Look(dir)
+	if len(s.Failed) != 1 || !s.Has("ses_1", "d_one") || s.Has("ses_1") {
+		t.Errorf("failed are %v", s.Failed)
+	}
+	again := mounted(t, path)
+	if got := get(t, again, "before"); string(got) != "1" {
+		t.Errorf("what was there is %q", got)
+	}
+	_ = errors.Join(again.Close(), root.Close(), os.Remove(neighbour))
+	root = mounted(t, path)
+	if s := Look(dir); len(s.Failed) > 0 || string(get(t, root, "before")) != "1" {
+		t.Errorf("mounted anew with room: %v", s.Failed)
+	}
+	if err := put(t, root, "after", nil); err != nil {
+		t.Error(err)
+	}
+	_ = root.Close()
 }

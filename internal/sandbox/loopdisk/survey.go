@@ -3,6 +3,7 @@ package loopdisk
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -11,6 +12,16 @@ import (
 type Survey struct {
 	Promised  int64 // their sizes
 	Unwritten int64 // of what was written to them, and has no place in their files yet
+	// Failed are the names of the files of disks that have lost something that was written to
+	// them, mostly because the host's disk was full. A disk of Unnamed has no journal, and fails
+	// only where the kernel finds it damaged.
+	Failed []string
+}
+
+// Has reports whether the disk of Unnamed with this name has failed, or one of Create with one
+// of the others.
+func (s *Survey) Has(name string, others ...string) bool {
+	return slices.ContainsFunc(append(others, ownPrefix+name), func(n string) bool { return slices.Contains(s.Failed, n) })
 }
 
 // Look adds up the disks with their files below dir. It costs some 20 µs for each loop device
@@ -26,10 +37,22 @@ func Look(dir string) (s Survey) {
 			continue
 		}
 		device := filepath.Dir(filepath.Dir(n))
+		if failed(filepath.Base(device)) {
+			name := strings.TrimSuffix(strings.TrimSuffix(string(file), "\n"), " (deleted)")
+			s.Failed = append(s.Failed, filepath.Base(name))
+		}
 		s.Promised += number(filepath.Join(device, "size")) * 512
 		s.Unwritten += number(filepath.Join("/sys/fs/ext4", filepath.Base(device), "delayed_allocation_blocks")) * block
 	}
 	return s
+}
+
+// failed reports whether the file system of a loop device has become read-only, as it does when
+// the kernel could not write to it (see mountLoop). ext4's counts are no sign of it: errors are
+// kept on the disk and stay when it is mounted anew, and a full disk alone gives warnings.
+func failed(device string) bool {
+	options, err := os.ReadFile(filepath.Join("/proc/fs/ext4", device, "options"))
+	return err == nil && slices.ContainsFunc(strings.Fields(string(options)), func(o string) bool { return o == "ro" || o == "emergency_ro" })
 }
 
 func number(file string) int64 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -347,6 +348,23 @@ func (s *Store) keepLocked(t *Tree) {
 	if have != "" {
 		s.disks.release(have)
 	}
+}
+
+// Flush writes what is on its way to the disks of live trees, so that it is there if the host's
+// disk is full a moment later. The error is that of a disk which has lost something.
+func Flush(s *Store) (err error) {
+	s.mu.Lock()
+	disks := slices.Collect(maps.Values(s.live))
+	s.mu.Unlock()
+	for _, name := range disks {
+		root, e := s.disks.hold(name)
+		if e == nil {
+			e = beneath.Sync(int(root.Fd()))
+			s.disks.release(name)
+		}
+		err = errors.Join(err, e)
+	}
+	return err
 }
 
 // Close lets go of the disks of live trees. Their sandboxes keep them.
