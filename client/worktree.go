@@ -137,6 +137,8 @@ type Discarded struct {
 	// Left are still there: files that the session's tools may not write to, or sockets and
 	// the like.
 	Left int `json:"left,omitempty"`
+	// Uncounted says why Count may not be of all, where all changes were dropped; "" = it is.
+	Uncounted string `json:"uncounted,omitempty"`
 }
 
 // Checkpoint is a state of a worktree to which a session can come back.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -46,7 +47,14 @@ func discard(ctx context.Context, a *app, args []string, yes bool) error {
 		if err != nil {
 			return err
 		}
+		if done.Uncounted != "" {
+			a.say("not all could be counted: %s", line(done.Uncounted))
+		}
 		return a.print(view{data: done, text: func(w io.Writer) {
+			if done.Uncounted != "" && done.Count == 0 {
+				fmt.Fprintln(w, "all changes dropped")
+				return
+			}
 			fmt.Fprintf(w, "%s dropped\n", plural(done.Count, "change"))
 		}})
 	})
@@ -58,10 +66,13 @@ func (a *app) sureToDiscard(ctx context.Context, c *client.Client, session, name
 		return usagef("all changes of %s would be dropped: name the paths to drop, or add --yes", line(name))
 	}
 	all, err := c.Changes(ctx, session, client.DiffQuery{Limit: 1})
-	if err != nil {
+	what := "changes, which cannot be counted,"
+	if answered, ok := errors.AsType[*client.Error](err); err != nil && (!ok || answered.Code != client.CodeConflict) {
 		return err
+	} else if err == nil {
+		what = plural(all.Files, "change")
 	}
-	key, err := a.askKey(ctx, fmt.Sprintf("drop all %s of %s for good? y yes, n no", plural(all.Files, "change"), line(name)), "yn")
+	key, err := a.askKey(ctx, fmt.Sprintf("drop all %s of %s for good? y yes, n no", what, line(name)), "yn")
 	switch {
 	case err != nil:
 		return err

@@ -42,6 +42,23 @@ const (
 	worktreeRulesTime = 10 * time.Second
 )
 
+// denyAll are the rules of a worktree whose own cannot be read.
+const denyAll = "[[rule]]\npermission = '*'\npattern = '*'\naction = 'deny'\n"
+
+// enclose gives a session its worktree's rules. One of the daemon's own, which looks at changes,
+// is there for no calls: rules that cannot be read keep nobody from these changes, and all calls
+// are denied in it.
+func (dm *daemon) enclose(ctx context.Context, s *Session, internal bool) error {
+	err := dm.readWorktreeRules(ctx, s)
+	if !internal || !errors.Is(err, fault.Invalid) {
+		return err
+	}
+	if _, err := policy.ParseCeiling("", []byte(denyAll)); err != nil {
+		return err
+	}
+	return s.write("", func(row *store.Session) error { row.WorktreeRules = denyAll; return nil })
+}
+
 // readWorktreeRules reads the rules file of the worktree, if there is one. It is
 // read once, as the tool user and inside the sandbox: what calls make of the file
 // later has no effect, and neither has a link that leads out of the worktree.

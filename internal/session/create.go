@@ -295,7 +295,7 @@ func (l *life) start(ctx context.Context, s *Session, pl *plan) error {
 	if err := s.sb.Attach(ctx, w.ForkTID); err != nil {
 		return fmt.Errorf("put the tools under their limits: %w", err)
 	}
-	if err := l.readWorktreeRules(ctx, s); err != nil {
+	if err := l.enclose(ctx, s, pl.seed.Internal); err != nil {
 		return err
 	}
 	if err := configureGit(ctx, s, pl.git); err != nil {

@@ -90,10 +90,19 @@ func (e *Errand) do(ctx context.Context, r agent.Request, s agent.Sink) (*run.Re
 	case out.Result == nil || out.Result.IsError && out.Result.Output == "":
 		return nil, errNoAnswer
 	case out.Result.IsError:
-		return nil, errors.New(plain.Cut(out.Result.Output, maxNote))
+		return nil, &SaidError{plain.Cut(out.Result.Output, maxNote)}
 	}
 	return out.Result, nil
 }
+
+// SaidError is what an agent says of a job that it could begin and not do: what is in its tree
+// (rights, room, names) did not let it.
+type SaidError struct {
+	Words string // cut and hostile
+}
+
+// Error implements error.
+func (e *SaidError) Error() string { return e.Words }
 
 // run runs a job to its end. What nobody waits for any longer is aborted.
 func (e *Errand) run(ctx context.Context, r agent.Request, s agent.Sink) (*agent.Outcome, error) {

@@ -52,20 +52,45 @@ func (s *Service) Changes(ctx context.Context, p auth.Principal, id string, q cl
 	return c, nil
 }
 
-// asked is an error of the agent's for who asked: what is wrong with the request, or that
-// there is no agent any more.
+// asked is an error of an agent's errand for who asked: the one place that says what its codes mean
+// to the API. What the agent's system could not do is told with a way that needs nothing of the tree.
 func asked(err error) error {
 	var e *run.Error
-	if errors.As(err, &e) && (e.Code == run.CodeInvalidInput || e.Code == run.CodeInvalidPath) {
-		return fault.Invalid.Errorf("%s", e.Message).Next(e.Hint)
-	}
-	if errors.Is(err, errand.ErrLost) {
+	var said *errand.SaidError
+	switch {
+	case errors.As(err, &e):
+		return codes(e)
+	case errors.As(err, &said):
+		return fault.Conflict.Errorf("the files cannot be worked on in the sandbox: %s", said.Words).Next(nextHindered)
+	case errors.Is(err, errand.ErrLost):
 		return fault.Over.Errorf("the sandbox that had the files has ended in the middle of it").Next("try again: the changes are still there")
-	}
-	if errors.Is(err, errand.ErrTooLong) {
+	case errors.Is(err, errand.ErrTooLong):
 		return fault.Quota.Errorf("%w", err).Next("name paths, and take them one after the other")
 	}
 	return err
+}
+
+// nextHindered is what helps where the sandbox has no room for something, or no right to it.
+const nextHindered = "make room or give the rights back in the session (chmod), or leave those paths out; toolctl discard without paths, and restore, need neither"
+
+// codes is an agent's code as the API's.
+func codes(e *run.Error) error {
+	kind, next := fault.Kind(""), e.Hint
+	switch e.Code {
+	case run.CodeInvalidInput, run.CodeInvalidPath:
+		kind = fault.Invalid
+	case run.CodeNotRegularFile:
+		kind, next = fault.Conflict, cmp.Or(next, nextHindered)
+	case run.CodeStale:
+		kind, next = fault.Conflict, cmp.Or(next, "somebody changes the files meanwhile: try again")
+	case run.CodeAborted:
+		kind, next = fault.Aborted, cmp.Or(next, "try again")
+	case run.CodeSandboxFailed:
+		kind, next = fault.Sandbox, cmp.Or(next, "end the session: its changes stay, and can be looked at, applied and discarded then")
+	default:
+		return e
+	}
+	return kind.Errorf("%s", e.Message).Next(next)
 }
 
 // viewOf is look for who reads alone: nobody has to wait for him.

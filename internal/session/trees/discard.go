@@ -3,10 +3,12 @@ package trees
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -37,30 +39,45 @@ func (x *subject) discard(ctx context.Context, p auth.Principal, paths []string)
 	if len(x.tree.Layers()) == 0 {
 		return &client.Discarded{}, nil
 	}
+	if len(paths) == 0 {
+		n, unread := counted(ctx, x, p)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		x.Step("counted")
+		return &client.Discarded{Count: n, Uncounted: unread}, x.discardAll(ctx)
+	}
 	v, err := x.write(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	defer v.drop()
-	if len(paths) > 0 {
-		n, err := v.TreeRevert(ctx, paths, "")
-		x.Step("reverted")
-		if err == nil && v.session != "" {
-			v.close()
-			err = x.store.Take(x.row.ID, v.session)
-		}
-		if err == nil && len(x.tree.Incomplete) > 0 {
-			x.tree, err = layers.Forgive(x.store, x.row.ID, paths)
-		}
-		return &client.Discarded{Count: n.Files - n.LeftOut, Left: n.LeftOut}, err
+	n, err := v.TreeRevert(ctx, paths, "")
+	x.Step("reverted")
+	if err == nil && v.session != "" {
+		v.close()
+		err = x.store.Take(x.row.ID, v.session)
 	}
-	c, err := v.TreeChanges(ctx, client.DiffQuery{Limit: 1})
-	if err != nil {
-		return nil, err
+	if err == nil && len(x.tree.Incomplete) > 0 {
+		x.tree, err = layers.Forgive(x.store, x.row.ID, paths)
 	}
-	x.Step("counted")
-	v.close()
-	return &client.Discarded{Count: c.Files}, x.discardAll(ctx)
+	return &client.Discarded{Count: n.Files - n.LeftOut, Left: n.LeftOut}, err
+}
+
+// counted counts the changes of a tree that are about to go. They go with their layers, whatever
+// is in the way of a look at them; then it says why the count is not whole.
+func counted(ctx context.Context, x *subject, p auth.Principal) (n int, uncounted string) {
+	v, err := x.look(ctx, p, "")
+	if err == nil {
+		defer v.close()
+		var c *client.Changes
+		if c, err = v.TreeChanges(ctx, client.DiffQuery{Limit: 1}); err == nil && c.Unreadable == 0 {
+			return c.Files, ""
+		} else if err == nil {
+			return c.Files, fmt.Sprintf("the tools of the session may not read %d of its files and directories", c.Unreadable)
+		}
+	}
+	return 0, "they could not be looked at: " + plain.Cut(plain.Cause(err), 512)
 }
 
 // write gives a sandbox in which the worktree can be changed: for a session that is over

@@ -241,9 +241,9 @@ func writeError(err error) error {
 	case errors.As(err, &conflict), !errors.As(err, &errno) && !errors.Is(err, beneath.ErrStuck):
 		return err
 	case slices.ContainsFunc(temporary, func(e error) bool { return errors.Is(err, e) }), errors.Is(err, beneath.ErrStuck):
-		return fault.Overloaded.Errorf("nothing was applied: %w", err)
+		return fault.Overloaded.Errorf("nothing was applied: %w", err).Next("make room in the source's file system, or mend it; then try again")
 	}
-	return fault.Conflict.Errorf("nothing was applied: %w", err)
+	return fault.Conflict.Errorf("nothing was applied: %w", err).Next("give the source's owner the rights to write there, then try again; or take the changes as a patch: toolctl diff")
 }
 
 // temporary are errors that may be gone later: a committed plan waits for that.

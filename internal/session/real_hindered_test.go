@@ -1,0 +1,141 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
+)
+
+// hindrances are what a session, or the host, can put in the way of all that is done with its
+// changes.
+var hindrances = map[string]struct {
+	inside, host string
+	short        bool // also where time is short
+}{
+	"a full disk":             {inside: "echo 1 >new; cat /dev/zero >big 2>/dev/null; rm old; true", short: true},
+	"a root of mode 0":        {inside: "echo 1 >new; rm old; mkdir .toold; echo = >.toold/policy.toml; chmod 0 .", short: true},
+	"a directory of mode 0":   {inside: "mkdir d; echo 1 >d/new; rm old; chmod 0 d"},
+	"one of the source's":     {inside: "echo 1 >dir/new; chmod 0 dir"},
+	"rules that hold nothing": {inside: "echo 1 >new; mkdir .toold; echo = >.toold/policy.toml", short: true},
+	"files of mode 0":         {inside: "echo 1 >new; echo 2 >old; chmod 0 new old"},
+	"a read-only source":      {inside: "echo 1 >new; rm old", host: "mount -o remount,ro ."},
+	"a full source":           {inside: "echo 1 >new; head -c 2000000 /dev/zero >big; rm old", host: "cat /dev/zero >full 2>/dev/null || true"},
+	"a source of mode 0":      {inside: "echo 1 >new; rm old", host: "chmod 0 ."},
+	"a directory below that":  {inside: "echo 1 >dir/new; chmod 500 dir; chmod 0 ."},
+}
+
+// hindered are what is done with changes.
+var hindered = []struct {
+	name string
+	do   func(ctx context.Context, m *Manager, id string) error
+}{
+	{"list", func(ctx context.Context, m *Manager, id string) error {
+		_, err := m.trees.Changes(ctx, owner, id, client.DiffQuery{})
+		return err
+	}},
+	{"diff", func(ctx context.Context, m *Manager, id string) error {
+		r, err := m.trees.Diff(ctx, owner, id, client.DiffQuery{})
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, r)
+		return errors.Join(err, r.Close())
+	}},
+	{"apply --dry-run", func(ctx context.Context, m *Manager, id string) error {
+		_, err := m.trees.Apply(ctx, owner, id, client.ApplyRequest{DryRun: true})
+		return err
+	}},
+	{"checkpoint", func(ctx context.Context, m *Manager, id string) error {
+		_, err := m.trees.Checkpoint(ctx, owner, id, client.CheckpointCreate{})
+		return err
+	}},
+	{"fork", func(ctx context.Context, m *Manager, id string) error {
+		s, err := m.trees.Fork(ctx, owner, id, client.ForkRequest{})
+		if err == nil {
+			_, err = m.End(ctx, owner, s.ID, client.EndOptions{Force: true})
+		}
+		return err
+	}},
+	{"discard a path", func(ctx context.Context, m *Manager, id string) error {
+		_, err := m.trees.Discard(ctx, owner, id, client.DiscardRequest{Paths: []string{"old", "d", "dir"}})
+		return err
+	}},
+	{"undo", func(ctx context.Context, m *Manager, id string) error {
+		_, err := m.trees.Restore(ctx, owner, id, client.RestoreRequest{Undo: 1})
+		return err
+	}},
+	{"restore", func(ctx context.Context, m *Manager, id string) error {
+		_, err := m.trees.Restore(ctx, owner, id, client.RestoreRequest{Checkpoint: "first"})
+		return err
+	}},
+	{"apply", func(ctx context.Context, m *Manager, id string) error {
+		_, err := m.trees.Apply(ctx, owner, id, client.ApplyRequest{})
+		return err
+	}},
+}
+
+// TestRealHindered: whatever is in the way of what is done with a session's changes, there is an
+// answer that says what, and what to do next; and discard takes all of them away.
+func TestRealHindered(t *testing.T) {
+	a := newApplyRig(t)
+	top, n := a.src, 0
+	for name, tt := range hindrances {
+		for _, over := range []bool{false, true} {
+			if os.Getenv("TOOLD_TEST_LONG") == "" && (!tt.short || over != (name == "rules that hold nothing")) {
+				continue
+			}
+			n++
+			what := fmt.Sprintf("%s, over %v", name, over)
+			a.src = fmt.Sprintf("%s/%d", top, n)
+			a.must(os.Mkdir(a.src, 0o755))
+			if tt.host != "" {
+				a.must(errors.Join(unix.Mount("tmpfs", a.src, "tmpfs", 0, "size=1m,mode=755")))
+				dir := a.src
+				t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+			}
+			a.must(os.Chown(a.src, int(alice.UID), int(alice.GID)))
+			a.host(".", "echo old >old; mkdir dir; echo 1 >dir/f")
+			id := a.session("")
+			a.bash(id, "echo first >first")
+			_, err := a.m.trees.Checkpoint(t.Context(), owner, id, client.CheckpointCreate{Name: "first"})
+			a.must(err)
+			a.bash(id, tt.inside)
+			if over {
+				a.end(id)
+			}
+			if tt.host != "" {
+				cmd := exec.Command("sh", "-ec", tt.host)
+				cmd.Dir = a.src
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("%s: %v %s", tt.host, err, out)
+				}
+			}
+			for _, op := range hindered {
+				err := op.do(t.Context(), a.m, id)
+				var f *fault.Error
+				switch {
+				case err == nil:
+				case !errors.As(err, &f) || f.Kind == fault.Internal || f.Kind == fault.Over || f.Hint == "":
+					t.Errorf("%s, %s: %v", what, op.name, err)
+				default:
+					t.Logf("%s, %s: %v", what, op.name, err)
+				}
+			}
+			if _, err := a.m.trees.Discard(t.Context(), owner, id, client.DiscardRequest{}); err != nil {
+				t.Errorf("%s, discard: %v", what, err)
+			}
+			if !over {
+				a.end(id)
+			}
+		}
+	}
+}
