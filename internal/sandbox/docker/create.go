@@ -97,6 +97,9 @@ type ids struct{ uid, gid uint32 }
 
 // plan settles what the container will be. It makes nothing.
 func (d *Driver) plan(ctx context.Context, spec *sandbox.Spec) (*creation, error) {
+	if err := d.programs.Ready(); err != nil {
+		return nil, err
+	}
 	info, err := d.engine.info(ctx)
 	if err != nil {
 		return nil, err
@@ -274,7 +277,7 @@ const execTime = 10 * time.Second
 // or an Engine with other files, would show another.
 func (c *creation) isAgent(ctx context.Context, p *process.Process) error {
 	var want, got unix.Stat_t
-	if err := unix.Stat(c.d.agent, &want); err != nil {
+	if err := unix.Stat(c.d.programs.Agent, &want); err != nil {
 		return err
 	}
 	end := time.Now().Add(execTime)

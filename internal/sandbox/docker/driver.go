@@ -51,15 +51,14 @@ const DefaultHost = "unix:///var/run/docker.sock"
 // Driver makes sandboxes with a Docker Engine. Its methods may be called from any
 // goroutine; all its state is on disk and in the Engine.
 type Driver struct {
-	cfg     Config
-	engine  *engine
-	dir     string // RunDir/docker
-	agent   string // the private copy
-	ripgrep string // the private copy
-	files   map[string]string
-	seccomp string // as the Engine takes it
-	log     *slog.Logger
-	disks   loopdisk.Probe
+	cfg      Config
+	engine   *engine
+	dir      string // RunDir/docker
+	programs *inside.Programs
+	files    map[string]string
+	seccomp  string // as the Engine takes it
+	log      *slog.Logger
+	disks    loopdisk.Probe
 
 	mu    sync.Mutex              // guards trees
 	trees map[string]*cgroup.Tree // by the parent that the Engine really uses
@@ -97,11 +96,8 @@ func (d *Driver) bring() (err error) {
 	if err := errors.Join(d.onlyHere(), state.Sweep(d.sandboxesDir())); err != nil {
 		return err
 	}
-	if d.agent, err = inside.CopyAgent(d.cfg.AgentBinary, d.cfg.StateDir); err != nil {
-		return fmt.Errorf("copy agent: %w", err)
-	}
-	if d.ripgrep, err = inside.CopyRipgrep(d.cfg.Ripgrep, d.cfg.StateDir); err != nil {
-		return fmt.Errorf("copy ripgrep: %w", err)
+	if d.programs, err = inside.CopyPrograms(d.cfg.AgentBinary, d.cfg.Ripgrep, d.cfg.StateDir); err != nil {
+		return err
 	}
 	d.seccomp, err = seccomp.JSON()
 	return err

@@ -25,7 +25,7 @@ func (d *Driver) Host(ctx context.Context) []client.Check {
 		return []client.Check{{Group: "docker", Name: "engine", Status: client.CheckFail, Detail: err.Error()}}
 	}
 	checks := []client.Check{
-		inside.RipgrepCheck(d.ripgrep),
+		d.programs.Check(),
 		{
 			Group: "docker", Name: "engine", Status: client.CheckOK,
 			Detail: fmt.Sprintf("%s at %s; storage %s; runtimes %s", version, d.engine.host, info.Driver, strings.Join(runtimes(info), ", ")),

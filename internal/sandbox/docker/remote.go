@@ -12,7 +12,6 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/sandbox/far"
-	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/state"
 )
 
@@ -128,7 +127,7 @@ func (r *Remote) Host(ctx context.Context) []client.Check {
 		}}
 	}
 	return []client.Check{
-		inside.RipgrepCheck(r.d.ripgrep),
+		r.d.programs.Check(),
 		{Group: "docker", Name: "engine", Status: client.CheckOK, Detail: version + ", at " + r.d.engine.host},
 		{
 			Group: "worktree", Name: "mode overlay with docker", Status: client.CheckWarn, Detail: "refused: the Engine is on another host, where worktrees are copies",

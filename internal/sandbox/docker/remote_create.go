@@ -129,11 +129,11 @@ func remoteHost(c *creation) *container.HostConfig {
 // bring copies in the agent, what the daemon will show it, and the marker. All of it
 // is root's: tools can read it but the nonce, and change none of it.
 func (r *Remote) bring(ctx context.Context, c *creation) error {
-	agent, err := os.ReadFile(r.d.agent)
+	agent, err := os.ReadFile(r.d.programs.Agent)
 	if err != nil {
 		return err
 	}
-	ripgrep, err := os.ReadDir(r.d.ripgrep)
+	ripgrep, err := os.ReadDir(r.d.programs.Ripgrep)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (r *Remote) bring(ctx context.Context, c *creation) error {
 		{path.Base(sandbox.ControlDir) + "/nonce", 0o400, c.spec.Nonce},
 	}
 	for _, e := range ripgrep {
-		data, err := os.ReadFile(filepath.Join(r.d.ripgrep, e.Name()))
+		data, err := os.ReadFile(filepath.Join(r.d.programs.Ripgrep, e.Name()))
 		if err != nil {
 			return err
 		}

@@ -115,7 +115,7 @@ func (c *creation) binds() []mount.Mount {
 			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},
 		}
 	}
-	list := []mount.Mount{bind(c.d.agent, sandbox.AgentPath), bind(c.d.ripgrep, sandbox.RipgrepDir), bind(c.place.control(), sandbox.ControlDir)}
+	list := []mount.Mount{bind(c.d.programs.Agent, sandbox.AgentPath), bind(c.d.programs.Ripgrep, sandbox.RipgrepDir), bind(c.place.control(), sandbox.ControlDir)}
 	for target, source := range c.d.files {
 		list = append(list, bind(source, target))
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/toold/toold/internal/sandbox"
@@ -56,7 +57,7 @@ func TestCopyAgent(t *testing.T) {
 		if err := os.WriteFile(from, []byte(content), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		path, err := CopyAgent(from, to)
+		path, err := copyAgent(from, to)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +83,68 @@ func TestCopyAgent(t *testing.T) {
 	if err != nil || os.SameFile(a, b) || b.Mode().Perm() != 0o555 {
 		t.Errorf("the copy has mode %v, %v", b.Mode(), err)
 	}
-	if _, err := CopyAgent(filepath.Join(dir, "absent"), to); err == nil {
+	if _, err := copyAgent(filepath.Join(dir, "absent"), to); err == nil {
 		t.Error("an agent that is not there was copied")
 	}
 }
+
+// TestProgramsComeBack: whatever of the copies is removed or cut off is there again for the next
+// sandbox, in the same places; files of another version are not taken.
+func TestProgramsComeBack(t *testing.T) {
+	for name, hurt := range map[string]func(p *Programs) error{
+		"agent removed":          func(p *Programs) error { return os.Remove(p.Agent) },
+		"agent cut off":          func(p *Programs) error { return os.Truncate(p.Agent, 1) },
+		"ripgrep removed":        func(p *Programs) error { return os.RemoveAll(p.Ripgrep) },
+		"a file of it removed":   func(p *Programs) error { return os.Remove(filepath.Join(p.Ripgrep, "rg")) },
+		"a file of it cut off":   func(p *Programs) error { return os.Truncate(filepath.Join(p.Ripgrep, "rg"), 0) },
+		"the directory removed":  func(p *Programs) error { return os.RemoveAll(p.dir) },
+		"a link in rg's place":   func(p *Programs) error { return relink(filepath.Join(p.Ripgrep, "rg")) },
+		"a link in agent's":      func(p *Programs) error { return relink(p.Agent) },
+		"all of it but the name": func(p *Programs) error { return errors.Join(os.RemoveAll(p.Ripgrep), os.Mkdir(p.Ripgrep, 0o555)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			agent, ripgrep := filepath.Join(dir, "toolagent"), filepath.Join(dir, "ripgrep")
+			put := func(path, text string) {
+				t.Helper()
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			put(agent, "the agent")
+			put(filepath.Join(ripgrep, "rg"), "ripgrep")
+			put(filepath.Join(ripgrep, "version"), "15")
+			p, err := CopyPrograms(agent, ripgrep, filepath.Join(dir, "state"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // also what was copied again
+				if err := errors.Join(hurt(p), p.Ready()); err != nil {
+					t.Fatal(err)
+				}
+				for path, want := range map[string]string{p.Agent: "the agent", p.Ripgrep + "/rg": "ripgrep", p.Ripgrep + "/version": "15"} {
+					fi, err := os.Lstat(path)
+					text, readErr := os.ReadFile(path)
+					if err != nil || readErr != nil || string(text) != want || fi.Mode() != 0o555 {
+						t.Errorf("%s is %q, %v, %v", path, text, err, readErr)
+					}
+				}
+			}
+			put(agent, "another")
+			put(filepath.Join(ripgrep, "rg"), "another")
+			if err := p.Ready(); err != nil {
+				t.Errorf("the copies are there, and it says %v", err)
+			}
+			if err := hurt(p); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Ready(); err == nil || !strings.Contains(err.Error(), "restart toold") {
+				t.Errorf("with another version beside the daemon: %v", err)
+			}
+		})
+	}
+}
+
+// relink puts a link in a file's place.
+func relink(path string) error { return errors.Join(os.Remove(path), os.Symlink("/etc/passwd", path)) }

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -16,11 +18,81 @@ import (
 	"github.com/toold/toold/internal/sandbox/state"
 )
 
-// CopyAgent copies the agent into dir, which it makes, and gives the copy's path: an
-// inode of its own to execute, so that nothing that a sandbox can open is a file that
-// the host runs. The name is the content's hash, so that sandboxes of an older
-// version keep theirs.
-func CopyAgent(from, dir string) (string, error) {
+// Programs are the private copies of what the daemon brings into sandboxes: inodes of their
+// own to execute, so that nothing that a sandbox can open is a file that the host runs. Their
+// names are hashes of their content, so that sandboxes of an older version keep theirs.
+type Programs struct {
+	Agent   string // a file
+	Ripgrep string // a directory, as scripts/install-ripgrep makes it
+
+	agent, ripgrep string // what they are copies of
+	dir            string // that the copies are in
+	files          map[string]shape
+	mending        sync.Mutex // held while they are copied again
+}
+
+// CopyPrograms copies the agent and ripgrep into dir, which it makes.
+func CopyPrograms(agent, ripgrep, dir string) (*Programs, error) {
+	p := &Programs{agent: agent, ripgrep: ripgrep, dir: dir}
+	var err error
+	if p.Agent, err = copyAgent(agent, dir); err != nil {
+		return nil, fmt.Errorf("copy agent: %w", err)
+	}
+	if p.Ripgrep, err = copyRipgrep(ripgrep, dir); err != nil {
+		return nil, fmt.Errorf("copy ripgrep: %w", err)
+	}
+	p.files, err = p.measure()
+	return p, err
+}
+
+// Ready looks whether the copies are all there, and makes those again that somebody has removed
+// or cut off. Whoever makes a sandbox asks it before. What is beside the daemon may be newer by
+// then, and is not taken: it goes with the daemon of its version.
+func (p *Programs) Ready() error {
+	p.mending.Lock()
+	defer p.mending.Unlock()
+	if files, err := p.measure(); err == nil && maps.Equal(files, p.files) {
+		return nil
+	}
+	again, err := CopyPrograms(p.agent, p.ripgrep, p.dir)
+	if err != nil {
+		return fmt.Errorf("the programs that sandboxes get were removed from %s, and cannot be copied again: %w; run make build or make install again", p.dir, err)
+	}
+	if again.Agent != p.Agent || again.Ripgrep != p.Ripgrep {
+		return fmt.Errorf("the programs that sandboxes get were removed from %s, and those beside toold are of another version by now: restart toold; sessions go on", p.dir)
+	}
+	return nil
+}
+
+// shape is what shows without reading a file that it is not whole.
+type shape struct {
+	mode fs.FileMode
+	size int64
+}
+
+// measure gives the shapes of all files of the copies.
+func (p *Programs) measure() (map[string]shape, error) {
+	shapes := make(map[string]shape)
+	files, err := os.ReadDir(p.Ripgrep)
+	if err != nil {
+		return nil, err
+	}
+	paths := []string{p.Agent}
+	for _, f := range files {
+		paths = append(paths, filepath.Join(p.Ripgrep, f.Name()))
+	}
+	for _, path := range paths {
+		fi, err := os.Lstat(path)
+		if err != nil {
+			return nil, err
+		}
+		shapes[path] = shape{fi.Mode(), fi.Size()}
+	}
+	return shapes, nil
+}
+
+// copyAgent removes the copies of other versions: sandboxes have theirs open.
+func copyAgent(from, dir string) (string, error) {
 	name, err := copied(dir, "agent", func(tmp string, hash io.Writer) (string, error) {
 		agent := filepath.Join(tmp, "agent")
 		return agent, copyInto(agent, from, hash)
@@ -31,9 +103,9 @@ func CopyAgent(from, dir string) (string, error) {
 	return name, beneath.RemoveMatching(filepath.Join(dir, "agent-*"), name)
 }
 
-// CopyRipgrep is CopyAgent for the directory that scripts/install-ripgrep makes. Copies
-// of other versions stay: sandboxes that still have one open its files by name.
-func CopyRipgrep(from, dir string) (string, error) {
+// copyRipgrep leaves copies of other versions: sandboxes that still have one open its files by
+// name.
+func copyRipgrep(from, dir string) (string, error) {
 	return copied(dir, "ripgrep", func(tmp string, hash io.Writer) (string, error) {
 		files, err := os.ReadDir(from)
 		for _, f := range files {
@@ -51,7 +123,8 @@ func CopyRipgrep(from, dir string) (string, error) {
 }
 
 // copied gives what fill makes in a temporary directory, and says where, a name with the
-// hash of what it tells. One that is there already stays. Whoever copies into dir holds a
+// hash of what it tells. A directory that is there already stays, with its files made whole:
+// sandboxes have it. Whoever copies into dir holds a
 // lock: what lies there unfinished is from one that was killed.
 func copied(dir, kind string, fill func(tmp string, hash io.Writer) (string, error)) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -77,10 +150,30 @@ func copied(dir, kind string, fill func(tmp string, hash io.Writer) (string, err
 		return "", err
 	}
 	name := filepath.Join(dir, kind+"-"+hex.EncodeToString(hash.Sum(nil))[:32])
-	if err := os.Rename(made, name); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", err
+	err = os.Rename(made, name)
+	if errors.Is(err, fs.ErrExist) {
+		err = mend(name, made)
 	}
-	return name, nil
+	return name, err
+}
+
+// mend gives a directory the files of another one that it has not, or not whole.
+func mend(dir, from string) error {
+	files, err := os.ReadDir(from)
+	for _, f := range files {
+		path, whole := filepath.Join(dir, f.Name()), filepath.Join(from, f.Name())
+		want, wantErr := os.Lstat(whole)
+		if wantErr != nil {
+			return wantErr
+		}
+		if have, haveErr := os.Lstat(path); haveErr == nil && have.Mode() == want.Mode() && have.Size() == want.Size() {
+			continue
+		}
+		if err := os.Rename(whole, path); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // copyInto copies a program to a new file, and to w.

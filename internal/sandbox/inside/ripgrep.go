@@ -15,11 +15,14 @@ func RipgrepVersion(dir string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// RipgrepCheck is doctor's line about it.
-func RipgrepCheck(dir string) client.Check {
+// Check is doctor's line about ripgrep.
+func (p *Programs) Check() client.Check {
 	c := client.Check{Group: "host", Name: "ripgrep", Status: client.CheckOK}
-	var err error
-	if c.Detail, err = RipgrepVersion(dir); err != nil {
+	err := p.Ready()
+	if err == nil {
+		c.Detail, err = RipgrepVersion(p.Ripgrep)
+	}
+	if err != nil {
 		c.Status, c.Detail, c.Hint = client.CheckFail, err.Error(), "glob, grep and list need it: run make build, or make install, again"
 	}
 	return c

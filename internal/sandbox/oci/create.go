@@ -28,6 +28,9 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (_ sandbox.Sandb
 	if err := d.check(&spec); err != nil {
 		return nil, whyNot(err, d.cfg.UIDBase)
 	}
+	if err := d.programs.Ready(); err != nil {
+		return nil, err
+	}
 	c, err := d.begin(&spec)
 	if err != nil {
 		return nil, whyNot(err, d.cfg.UIDBase)

@@ -53,18 +53,17 @@ type Config struct {
 // Driver makes sandboxes with OCI runtimes. Its methods may be called from any
 // goroutine; all its state is on disk.
 type Driver struct {
-	cfg     Config
-	dir     string // RunDir/oci
-	agent   string // the private copy
-	ripgrep string // the private copy
-	root    *rootfs
-	cg      *cgroup.Tree
-	probes  runtimeProbes
-	gvisors gvisors
-	log     *slog.Logger
-	names   []string // of runtimes, default first
-	seccomp *specs.LinuxSeccomp
-	disks   loopdisk.Probe
+	cfg      Config
+	dir      string // RunDir/oci
+	programs *inside.Programs
+	root     *rootfs
+	cg       *cgroup.Tree
+	probes   runtimeProbes
+	gvisors  gvisors
+	log      *slog.Logger
+	names    []string // of runtimes, default first
+	seccomp  *specs.LinuxSeccomp
+	disks    loopdisk.Probe
 }
 
 // New prepares the driver's directories, copies the agent and looks at the
@@ -86,11 +85,8 @@ func New(cfg Config) (*Driver, error) {
 	if err := passable(d.sandboxesDir()); err != nil {
 		return nil, err
 	}
-	if d.agent, err = inside.CopyAgent(cfg.AgentBinary, cfg.StateDir); err != nil {
-		return nil, fmt.Errorf("copy agent: %w", err)
-	}
-	if d.ripgrep, err = inside.CopyRipgrep(cfg.Ripgrep, cfg.StateDir); err != nil {
-		return nil, fmt.Errorf("copy ripgrep: %w", err)
+	if d.programs, err = inside.CopyPrograms(cfg.AgentBinary, cfg.Ripgrep, cfg.StateDir); err != nil {
+		return nil, err
 	}
 	if d.cg, err = cgroup.Open(cfg.CgroupParent); err != nil {
 		return nil, whyNot(err, cfg.UIDBase)

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/mount"
 )
 
@@ -28,7 +27,7 @@ func (d *Driver) Host(ctx context.Context) []client.Check {
 		callCheck("pidfd", "Linux 5.10 or newer is needed", func() (int, error) {
 			return unix.PidfdOpen(os.Getpid(), unix.PIDFD_NONBLOCK)
 		}),
-		landlockCheck(), inside.RipgrepCheck(d.ripgrep),
+		landlockCheck(), d.programs.Check(),
 	}
 	for _, look := range preflights(d.cfg.UIDBase) {
 		checks = append(checks, look())

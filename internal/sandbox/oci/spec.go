@@ -110,7 +110,7 @@ func (d *Driver) bundleMounts(s *sandbox.Shape, c *sandbox.Claim, sizes inside.T
 			mounts = append(mounts, readOnly(e.path, e.source))
 		}
 	}
-	return append(mounts, readOnly(sandbox.AgentPath, d.agent), readOnly(sandbox.RipgrepDir, d.ripgrep))
+	return append(mounts, readOnly(sandbox.AgentPath, d.programs.Agent), readOnly(sandbox.RipgrepDir, d.programs.Ripgrep))
 }
 
 func readOnly(target, source string) specs.Mount {

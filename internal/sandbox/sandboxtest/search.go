@@ -2,6 +2,8 @@ package sandboxtest
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/toold/toold/internal/agent"
@@ -25,6 +27,26 @@ func testSearch(s *suite) {
 		}
 	}
 	b.fails("echo >>"+sandbox.RipgrepDir+"/rg", "")
+}
+
+// testProgramsRemoved: what a driver brings into sandboxes is there for the next one also when
+// somebody has removed the driver's copies of it.
+func testProgramsRemoved(s *suite) {
+	removed := 0
+	for _, dir := range s.Dirs {
+		for _, kind := range []string{"agent-*", "ripgrep-*"} {
+			found, err := filepath.Glob(filepath.Join(dir, kind))
+			testrig.Must(s, err)
+			for _, path := range found {
+				removed++
+				testrig.Must(s, os.RemoveAll(path))
+			}
+		}
+	}
+	b := s.create(s.spec())
+	if r := b.tool("glob", `{"pattern": "*"}`); r.IsError || removed < 2 {
+		s.Errorf("after %d of its copies were removed: %q", removed, r.Output)
+	}
 }
 
 // tool calls one of the tools that need no judgement first.

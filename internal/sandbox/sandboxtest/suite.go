@@ -66,6 +66,7 @@ func Run(t *testing.T, open func(t testing.TB, agent func() string) Subject) {
 		{"Mounts", testMounts},
 		{"MountTargets", testMountTargets},
 		{"Search", testSearch},
+		{"ProgramsRemoved", testProgramsRemoved},
 		{"Picture", testPicture},
 		{"Trees", testTrees},
 		{"MemoryLimit", testMemoryLimit},
