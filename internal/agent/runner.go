@@ -104,13 +104,16 @@ func (r *Runner) Detach() {
 	}
 }
 
-// after waits for the connection that follows a lost one.
+// after waits for the connection that follows a lost one; ErrOver where none does.
 func (r *Runner) after(ctx context.Context, lost *Link) (*Link, error) {
 	for {
 		r.mu.Lock()
 		l := r.link
 		r.mu.Unlock()
-		if l != nil && l != lost {
+		switch {
+		case l == nil: // lost was the last
+			return nil, ErrOver
+		case l != lost:
 			return l, nil
 		}
 		select {
