@@ -171,6 +171,7 @@ const (
 	EventNetworkAllowed = "network.allowed"
 	EventNetworkDenied  = "network.denied"
 	EventNetworkAsked   = "network.asked"
+	EventNetworkLost    = "network.lost" // of more than could be stored; only NetworkRecord.LeftOut says something
 
 	EventEnd = "end" // of what is on record, where only that was asked for; has no id
 )

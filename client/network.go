@@ -9,10 +9,10 @@ const (
 )
 
 // NetworkRecord is a connection that a session wanted, or a request that was seen on one: the
-// data of the events network.allowed, network.denied and network.asked.
+// data of the events network.allowed, network.denied, network.asked and network.lost.
 type NetworkRecord struct {
 	Permission string `json:"permission"` // network or http
-	To         string `json:"to"`         // host:port, or METHOD URL; "" where LeftOut is all that it says
+	To         string `json:"to"`         // host:port, or METHOD URL; "" of network.lost, and of one that failed before it was seen where it goes
 	Verdict    string `json:"verdict"`    // allow, deny or ask
 	Rule       string `json:"rule,omitempty"`
 	Reason     string `json:"reason,omitempty"`

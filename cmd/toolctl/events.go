@@ -41,7 +41,7 @@ func newEventsCommand(a *app) *cobra.Command {
 		client.EventSessionCreated, client.EventSessionUpdated, client.EventSessionEnded, client.EventSessionLost,
 		client.EventCallPending, client.EventCallRunning, client.EventCallMetadata, client.EventCallCompleted,
 		client.EventCallError, client.EventFileEdited, client.EventApprovalAsked, client.EventApprovalReplied,
-		client.EventNetworkAllowed, client.EventNetworkDenied, client.EventNetworkAsked,
+		client.EventNetworkAllowed, client.EventNetworkDenied, client.EventNetworkAsked, client.EventNetworkLost,
 		"session.*", "call.*", "approval.*", "network.*",
 	}, cobra.ShellCompDirectiveNoFileComp))
 	return c

@@ -71,7 +71,7 @@ func (s *networkLogCommand) run(ctx context.Context, ref string) error {
 
 // networkLine shows one record.
 func networkLine(w io.Writer, e *client.Event, r *client.NetworkRecord) {
-	if r.To == "" {
+	if e.Type == client.EventNetworkLost || r.To == "" && r.Error == "" { // the latter of older daemons
 		fmt.Fprintf(w, "(%s came too fast to be kept)\n", plural(int(r.LeftOut), "connection"))
 		return
 	}
@@ -83,7 +83,7 @@ func networkLine(w io.Writer, e *client.Event, r *client.NetworkRecord) {
 	if r.Error != "" {
 		verdict = "failed"
 	}
-	fmt.Fprintf(w, "%s  %s  %-6s  %s", e.Time.Local().Format(time.TimeOnly+".000"), line(by), line(verdict), line(r.To))
+	fmt.Fprintf(w, "%s  %s  %-6s  %s", e.Time.Local().Format(time.TimeOnly+".000"), line(by), line(verdict), line(cmp.Or(r.To, "(not known)")))
 	if r.Verdict == "allow" && r.Error == "" {
 		fmt.Fprintf(w, "  up %s  down %s  %s", bytesShort(r.Up), bytesShort(r.Down), time.Duration(r.DurationMillis)*time.Millisecond)
 	}

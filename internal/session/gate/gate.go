@@ -212,7 +212,7 @@ func (g *Gate) record(r *egress.Record) {
 // tellLost stores how many were left out, where no other record has said so.
 func (g *Gate) tellLost() {
 	if lost := g.lost.Swap(0); lost > 0 {
-		g.store(client.EventNetworkAllowed, "", client.NetworkRecord{Permission: policy.PermissionNetwork, LeftOut: lost}, lost)
+		g.store(client.EventNetworkLost, "", client.NetworkRecord{Permission: policy.PermissionNetwork, LeftOut: lost}, lost)
 	}
 }
 

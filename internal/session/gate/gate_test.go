@@ -124,6 +124,9 @@ func TestDone(t *testing.T) {
 		if left += r.LeftOut; r.To != "" {
 			told++
 		}
+		if (r.To == "" && r.Error == "") != (e.Type == client.EventNetworkLost) {
+			t.Errorf("%s says %+v", e.Type, r)
+		}
 	}
 	if told+left != flood+3 || left == 0 {
 		t.Errorf("%d told and %d left out, of %d", told, left, flood+3)
