@@ -156,8 +156,7 @@ func TestEvents(t *testing.T) {
 
 func TestTop(t *testing.T) {
 	d := startFake(t, map[string]http.HandlerFunc{
-		"GET /v1/sessions":      answerWith(client.List[client.Session]{Items: []client.Session{session()}}),
-		"GET /v1/sessions/{id}": answerWith(session()),
+		"GET /v1/sessions": answerWith(client.List[client.Session]{Items: []client.Session{session()}}), // and no other
 	})
 	r := d.ctl("top")
 	r.want(t, 0, "ses_0123  review  ready  -    1.5s      3.0MiB  4          5", "")

@@ -78,22 +78,15 @@ func (t *topCommand) run(ctx context.Context) error {
 	return printSessions(t.app, sessions)
 }
 
-// look lists the sessions and asks for the live usage of each; one that ended
-// in between is left out.
+// look lists the sessions, with the usage that the list has of each.
 func (t *topCommand) look(ctx context.Context, c *client.Client) ([]topRow, error) {
 	listed, err := listSessions(ctx, c, client.SessionQuery{})
 	if err != nil {
 		return nil, err
 	}
-	var live []topRow
+	live := make([]topRow, 0, len(listed))
 	for _, s := range listed {
-		s, err := c.GetSession(ctx, s.ID)
-		if err != nil && exitCode(err) != exitNotFound {
-			return nil, err
-		}
-		if err == nil {
-			live = append(live, topRow{*s, t.load(*s)})
-		}
+		live = append(live, topRow{s, t.load(s)})
 	}
 	t.sort.apply(live)
 	return live, nil
