@@ -277,11 +277,23 @@ type Driver interface {
 	Runtimes(ctx context.Context) []string
 }
 
-// Failed makes an error, if there is one, say what was being done to which sandbox. It is
-// for drivers to defer.
+// OpError says what was being done to which sandbox. Those who tell a client, who knows that,
+// take Err.
+type OpError struct {
+	Doing, Session string
+	Err            error
+}
+
+// Error implements error.
+func (e *OpError) Error() string { return fmt.Sprintf("%s sandbox %s: %v", e.Doing, e.Session, e.Err) }
+
+// Unwrap gives what went wrong.
+func (e *OpError) Unwrap() error { return e.Err }
+
+// Failed makes an error, if there is one, an OpError. It is for drivers to defer.
 func Failed(err *error, doing, session string) {
 	if *err != nil {
-		*err = fmt.Errorf("%s sandbox %s: %w", doing, session, *err)
+		*err = &OpError{doing, session, *err}
 	}
 }
 

@@ -197,13 +197,25 @@ func TestFaultsWhileCreating(t *testing.T) {
 	if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{}); codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(err.Error(), "/work/x: mount_target_not_plain") {
 		t.Errorf("mount target: %v", err)
 	}
+	for _, cause := range []error{ // as deep as it likes, also beside another error
+		sandbox.ErrUnsupported, fmt.Errorf("a: b: %w", sandbox.ErrUnsupported), errors.Join(sandbox.ErrUnsupported, errors.New("and more")),
+		sandbox.ErrMountTarget, errors.Join(errors.New("one more"), fmt.Errorf("a: %w", sandbox.ErrMountTarget)),
+	} {
+		for _, said := range []error{cause, &sandbox.OpError{Doing: "create", Session: "ses_1", Err: cause}, errors.Join(&sandbox.OpError{Doing: "create", Session: "ses_1", Err: cause})} {
+			h.host.fail("create", said)
+			if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{}); codeOfErr(err) != client.CodeInvalidRequest ||
+				!strings.Contains(err.Error(), ": "+cause.Error()) || strings.Contains(err.Error(), "ses_1") {
+				t.Errorf("%q: %v", said, err)
+			}
+		}
+	}
 	h.host.fail("create", context.Canceled)
 	if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{}); codeOfErr(err) != client.CodeAborted {
 		t.Errorf("cancelled: %v", err)
 	}
 	h.host.fail("create", nil)
 	list, err := h.m.List(t.Context(), alice, client.SessionQuery{State: client.SessionLost, Limit: 1000})
-	if err != nil || len(list.Items) != 123 || !strings.HasPrefix(list.Items[0].Reason, "it could not be made") {
+	if err != nil || len(list.Items) != 138 || !strings.HasPrefix(list.Items[0].Reason, "it could not be made") {
 		t.Errorf("%d lost sessions, %v", len(list.Items), err)
 	}
 }
