@@ -116,8 +116,11 @@ type Applied struct {
 	Sensitive []string `json:"sensitive,omitempty"`
 	// Build were written: their commands run when somebody builds.
 	Build []string `json:"build,omitempty"`
-	// Skipped are what cannot be written to a worktree: sockets, FIFOs, devices.
-	Skipped []string `json:"skipped,omitempty"`
+	// Skipped are what cannot be written to a worktree, and SkippedKinds says of each what it
+	// is: socket, fifo, device, unreadable (the tools may not read it), too_large (8 GiB),
+	// special (one of the first three).
+	Skipped      []string          `json:"skipped,omitempty"`
+	SkippedKinds map[string]string `json:"skipped_kinds,omitempty"`
 	// The counts are of all, also of what the lists leave out.
 	WrittenCount   int  `json:"written_count"`
 	RemovedCount   int  `json:"removed_count"`

@@ -125,9 +125,20 @@ func sayApplied(a *app, session string, done *client.Applied) {
 	}
 	sayBuild(a, done.Build)
 	if done.SkippedCount > 0 {
-		a.say("left out: no files, directories or links")
-		sayPaths(a, done.Skipped, done.SkippedCount)
+		a.say("left out: these cannot be copied to the source")
+		sayPaths(a, skippedNames(done), done.SkippedCount)
 	}
+}
+
+// skippedNames are the paths that were left out, each with what it is.
+func skippedNames(done *client.Applied) (names []string) {
+	for _, p := range done.Skipped {
+		if kind := done.SkippedKinds[p]; kind != "" {
+			p += " (" + kind + ")"
+		}
+		names = append(names, p)
+	}
+	return names
 }
 
 func sayBuild(a *app, paths []string) {

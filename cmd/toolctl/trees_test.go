@@ -262,7 +262,7 @@ func TestApply(t *testing.T) {
 	r := startFake(t, h).ctl("apply", "review", "-o", "json")
 	r.want(t, 0, `"sensitive_count": 1030`, "  .git/hooks/h19\\x1b\ntoolctl:   and 1010 more\ntoolctl:   toolctl diff review PATH...\ntoolctl:   toolctl apply review --include-sensitive PATH...\n")
 	r.want(t, 0, "", "look at these before you build; their commands run then\ntoolctl:   Makefile\n")
-	r.want(t, 0, "", "no files, directories or links\ntoolctl:   sock\n")
+	r.want(t, 0, "", "these cannot be copied to the source\ntoolctl:   sock\n")
 	startFake(t, h).ctl("apply", "review").want(t, 0, "written  Makefile\nmerged   m\nremoved  old\n2 paths would be written to the source, 1 removed there\n", "")
 
 	h["POST /v1/sessions/{id}/apply"] = func(w http.ResponseWriter, _ *http.Request) {

@@ -104,7 +104,7 @@ type own struct {
 	// them: it is to be about the files as they are afterwards. Their calls are this goroutine's.
 	edit map[string]any
 	// checkpoint is that of the worktree which was made before it ran.
-	checkpoint string
+	checkpoint Checkpoint
 	clock      clock
 
 	// asked is the approval that an earlier daemon has asked for, until the call

@@ -104,14 +104,17 @@ func (t report) compose(o *outcome) store.Call {
 func (t report) describe(ct output.Cut, meta map[string]any) {
 	own, _ := meta["truncated"].(bool)
 	meta["truncated"] = ct.Truncated || t.c.def.Shows != tool.ShowsNone && own
-	for _, k := range []string{"output_path", "total_bytes", "output_incomplete", "checkpoint", "aliases"} {
+	for _, k := range []string{"output_path", "total_bytes", "output_incomplete", "checkpoint", "checkpoint_missing", "aliases"} {
 		delete(meta, k) // only we know
 	}
 	if len(t.c.aliases) > 0 {
 		meta["aliases"] = t.c.aliases
 	}
-	if t.c.checkpoint != "" {
-		meta["checkpoint"] = t.c.checkpoint
+	if id := t.c.checkpoint.ID; id != "" {
+		meta["checkpoint"] = id
+	}
+	if why := t.c.checkpoint.Missing; why != "" {
+		meta["checkpoint_missing"] = why
 	}
 	if ct.NULs > 0 {
 		meta["nul_bytes"] = ct.NULs
@@ -154,6 +157,9 @@ func (t report) text(ct output.Cut, o *outcome, streamed bool, network string, b
 		if t.c.clipped != "" {
 			notes = append(notes, t.c.clipped)
 		}
+	}
+	if made := t.c.checkpoint; made.Missing != "" && !made.Busy {
+		notes = append(notes, "(no checkpoint was made before this call, so it cannot be undone alone: "+made.Missing+")")
 	}
 	for _, n := range append(notes, blocked...) {
 		line(&b, n)

@@ -38,13 +38,20 @@ type Place interface {
 	// FreeTmp empties the files in memory where they leave no room for programs, and
 	// reports whether it did.
 	FreeTmp() bool
-	// Before is told that a call is about to run which may write. It gives the id of the
-	// checkpoint that was made for it, "" for none. After an error the call cannot run.
-	Before(ctx context.Context, call, message string) (checkpoint string, err error)
+	// Before is told that a call is about to run which may write. After an error the call
+	// cannot run.
+	Before(ctx context.Context, id, message string) (Checkpoint, error)
 	// Errand is what the daemon has the sandbox do for itself.
 	Errand() (errand.Errand, error)
 	// Lose ends the session, because it cannot go on.
 	Lose(why string)
+}
+
+// Checkpoint is what became of the checkpoint that was due before a call: see trees.Made.
+type Checkpoint struct {
+	ID      string
+	Missing string
+	Busy    bool
 }
 
 // Runner runs calls. Which one runs a call its tool says (tool.By). Its errors are those of

@@ -50,6 +50,24 @@ func (h *hostDisk) failed(session string, others func() []string) bool {
 	return s != nil && len(s.Failed) > 0 && (s.Has(session) || s.Has(session+"-root", others()...))
 }
 
+// room refuses the daemon's own writers so many bytes that would leave less than twice what must
+// stay free (daemon.host_free). All that the daemon copies for a session asks here first: it is
+// no call that could be stopped, and must not have those of others stopped (see room.Level),
+// which looks at how fast the disk fills too.
+func (h *hostDisk) room(set *Settings, bytes int64) error {
+	v, err := room.At(h.dir)
+	if err != nil {
+		return err
+	}
+	floor := set.HostFree.Of(v.Size)
+	if floor <= 0 || v.Free-bytes >= 2*floor {
+		return nil
+	}
+	return fault.Overloaded.Errorf("the host's disk is nearly full: only %s are free, %s must stay (daemon.host_free), and this takes %s of them",
+		client.Size(v.Free), client.Size(floor), client.Size(bytes)).
+		Next("take less at once (paths, --exclude), or " + freesSpace + "; then try again")
+}
+
 const freesSpace = "end sessions (toolctl session rm --discard), remove images (toolctl image rm), look for leftovers (toolctl gc), or have space freed on the host"
 
 // accepts refuses a session of which disks would take so many bytes. fd is of a worktree

@@ -126,6 +126,9 @@ func (o overlaid) Operated(operation, outcome string, took time.Duration) {
 	o.m.observe(func(x Observer) { x.WorktreeOperation(operation, outcome, took) })
 }
 
+// Room implements trees.Sessions.
+func (o overlaid) Room(bytes int64) error { return o.m.daemon.disk.room(o.m.settings.Load(), bytes) }
+
 // Internal implements trees.Sessions.
 func (o overlaid) Internal(what string, err error) error { return o.m.internal(what, err) }
 

@@ -38,23 +38,23 @@ func (s *Session) Leave() {
 }
 
 // Before implements call.Place.
-func (s *Session) Before(ctx context.Context, call, message string) (checkpoint string, err error) {
+func (s *Session) Before(ctx context.Context, id, message string) (made call.Checkpoint, err error) {
 	if err := s.daemon.disk.admits(); err != nil {
-		return "", err
+		return made, err
 	}
 	if diskFailed(s) {
-		return "", fault.Sandbox.Errorf("session %s: %w; the call did not run", s.id, errDiskFailed).
+		return made, fault.Sandbox.Errorf("session %s: %w; the call did not run", s.id, errDiskFailed).
 			Next("read what is left of it with calls that do not write; then free space on the host and go on in a new session, for mode overlay with toolctl fork " + s.id)
 	}
 	if err := s.furnish(); err != nil {
-		return "", err
+		return made, err
 	}
 	s.mu.Lock()
 	mode := s.row.Worktree.Mode
 	s.mu.Unlock()
 	if mode != client.WorktreeOverlay {
-		return "", nil
+		return made, nil
 	}
 	row := s.Row()
-	return s.daemon.trees.Before(ctx, &row, s, s.daemon.settings.Load().Worktrees.Checkpoint, call, message), nil
+	return call.Checkpoint(s.daemon.trees.Before(ctx, &row, s, s.daemon.settings.Load().Worktrees.Checkpoint, id, message)), nil
 }

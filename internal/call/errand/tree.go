@@ -84,7 +84,7 @@ func (e *Errand) tree(ctx context.Context, j run.Job, most int64, w io.Writer) (
 // totalsOf reads what an agent counted, which may be hostile.
 func totalsOf(text string) (t treediff.Totals, err error) {
 	if len(text) > maxTotals || strictjson.Decode([]byte(text), &t) != nil ||
-		min(t.Files, t.Added, t.Removed, t.Unreadable, t.LeftOut) < 0 {
+		min(t.Files, t.Added, t.Removed, t.Unreadable, t.Unnamed, t.LeftOut) < 0 {
 		return treediff.Totals{}, errNoAnswer
 	}
 	return t, nil

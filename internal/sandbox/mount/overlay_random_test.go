@@ -196,7 +196,26 @@ func (tr *randomTree) live() error {
 			return err
 		}
 	}
-	return nil
+	return tr.welded()
+}
+
+// welded makes some layers that follow each other one, over which nothing may change.
+func (tr *randomTree) welded() error {
+	n := 1 + tr.r.IntN(len(tr.layers))
+	lower := tr.layers[len(tr.layers)-n:]
+	first := tr.r.IntN(n)
+	last := first + 1 + tr.r.IntN(n-first)
+	into := tr.mkdir("welded", 0)
+	defer into.Close()
+	if _, err := Weld(tr.t.Context(), into, lower[first:last]); err != nil {
+		return fmt.Errorf("weld layers %d to %d of %d: %w", first, last, n, err)
+	}
+	over, err := tr.mount(forkUID, slices.Concat(lower[:first], []*os.File{into}, lower[last:]), nil)
+	if err != nil {
+		return err
+	}
+	defer over.Close()
+	return tr.compare(fmt.Sprintf("checkpoint %d, of which layers %d to %d are one", n, first, last), tr.states[n], over, forkUID)
 }
 
 // checkpoint keeps what the plain directory has, and which files have several names.

@@ -63,13 +63,19 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 	if err != nil {
 		return nil, err
 	}
+	if len(x.store.Present(x.tree)) == 0 {
+		return &client.Applied{DryRun: r.DryRun}, nil
+	}
 	if !r.DryRun {
+		if err := layable(x); err != nil { // what has all been applied is laid anew
+			return nil, err
+		}
 		if err := x.settle(ctx, p, m); err != nil {
 			return nil, err
 		}
-	}
-	if len(x.tree.Layers()) == 0 || !r.DryRun && x.live != nil && len(x.tree.Lower) == 0 {
-		return &client.Applied{DryRun: r.DryRun}, nil
+		if len(x.store.Present(x.tree)) == 0 {
+			return &client.Applied{}, nil
+		}
 	}
 	var v *view
 	if r.DryRun {
@@ -84,7 +90,7 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 	var merged []string
 	job := apply.Job{
 		Dir: x.store.ApplyDir(x.row.ID), Source: source, Owner: owner, Since: x.tree.Since, Back: x.tree.SetBack(), Others: x.others(x.tree), Request: r,
-		Merged: func(path string) { merged = append(merged, path) },
+		Merged: func(path string) { merged = append(merged, path) }, Room: x.sessions.Room,
 	}
 	applied, err := v.apply(ctx, &job)
 	x.Step("written to the source")
@@ -107,9 +113,14 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 // apply runs a job on what differs in a view, which stays open.
 func (v *view) apply(ctx context.Context, job *apply.Job) (*client.Applied, error) {
 	again := &view{Errand: v.Errand, shared: v.shared, close: func() {}}
-	archive := again.stream(ctx, treediff.Archive, job.Request.Paths, func(*error) {}, nil)
-	defer archive.Close()
-	return job.Run(ctx, archive)
+	q := run.DiffQuery{Format: treediff.Archive, Paths: job.Request.Paths, Exclude: job.Request.Exclude}
+	archive := again.stream(ctx, q, func(*error) {}, nil)
+	defer func() { _ = archive.Close() }() // its error is that of the job
+	applied, err := job.Run(ctx, archive)
+	if applied != nil && err == nil {
+		applied.SkippedCount += archive.unnamed()
+	}
+	return applied, err
 }
 
 // others are the other sessions over the source of a tree.

@@ -2,6 +2,7 @@ package trees
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -30,17 +31,25 @@ const (
 	maxAutomatic = 100
 )
 
-// Before makes a checkpoint before a call that may write, if one is due, and gives its id,
-// "" for none. A call is not refused for the want of one.
-func (s *Service) Before(ctx context.Context, row *store.Session, live Live, when When, call, message string) string {
+// Made is what became of the checkpoint that was due before a call.
+type Made struct {
+	ID string // "" for none
+	// Missing is why there is none, "" where none was due. Busy: other calls are running.
+	Missing string
+	Busy    bool
+}
+
+// Before makes a checkpoint before a call that may write, if one is due. A call is not refused
+// for the want of one.
+func (s *Service) Before(ctx context.Context, row *store.Session, live Live, when When, call, message string) Made {
 	if row.Worktree.Mode != client.WorktreeOverlay || when != EachCall && when != EachPrompt {
-		return ""
+		return Made{}
 	}
 	if when == EachCall {
 		message = ""
 	}
 	if last, _ := s.messages.Load(row.ID); message != "" && last == message || live.Relays() != nil {
-		return "" // a note of the session says that its driver takes none
+		return Made{} // a note of the session says that its driver takes none
 	}
 	over := s.watch(opCheckpoint)
 	id, err := s.before(ctx, row, live, layers.Checkpoint{Cause: causeOf(message), Call: call, Message: message})
@@ -49,9 +58,27 @@ func (s *Service) Before(ctx context.Context, row *store.Session, live Live, whe
 	}
 	if err != nil {
 		s.log.Warn("no checkpoint before a call", "session", row.ID, "call", call, "error", err)
-		return ""
+		return Made{Missing: missing(err), Busy: errors.Is(err, errRunning)}
 	}
-	return id
+	return Made{ID: id}
+}
+
+// errRunning: other calls are running, and none of them is stopped for a checkpoint.
+var errRunning = errors.New("other calls are running")
+
+// errTight: what is removed after a checkpoint would give no room back.
+var errTight = errors.New("less than half of limits.disk is free")
+
+// missing says why there is no checkpoint, to who made the call.
+func missing(err error) string {
+	f, known := errors.AsType[*fault.Error](err)
+	switch {
+	case known && f.Hint != "":
+		return f.Err.Error() + "; " + f.Hint
+	case known:
+		return f.Err.Error()
+	}
+	return "the daemon's log says why"
 }
 
 func causeOf(message string) string {
@@ -72,14 +99,16 @@ func (s *Service) before(ctx context.Context, row *store.Session, live Live, c l
 		s.messages.Store(row.ID, c.Message) // it was made meanwhile, or by an earlier daemon
 		return "", nil
 	}
-	if enough, err := s.store.HalfFree(x.tree.Disk); err != nil || !enough {
-		return "", err // what is removed later would give no room back
+	if enough, err := s.store.HalfFree(x.tree.Disk); err != nil {
+		return "", err
+	} else if !enough {
+		return "", fault.Quota.Errorf("%w", errTight).Next("remove files or checkpoints, or apply the changes")
 	}
 	quiet, cancel := context.WithTimeout(ctx, beforeTime)
 	defer cancel()
 	resume, err := live.Still(quiet)
 	if err != nil {
-		return "", fault.Conflict.Errorf("other calls are running")
+		return "", fault.Conflict.Errorf("%w", errRunning)
 	}
 	defer resume()
 	if err := x.dropOldest(); err != nil {

@@ -30,7 +30,7 @@ func (s *Service) Diff(ctx context.Context, p auth.Principal, id string, q clien
 		over(&err)
 		return nil, err
 	}
-	return v.stream(ctx, treediff.Patch, q.Paths, over, v.countStale), nil
+	return v.stream(ctx, run.DiffQuery{Format: treediff.Patch, Paths: q.Paths}, over, v.countStale), nil
 }
 
 // Changes implements server.Trees.
@@ -91,6 +91,12 @@ func codes(e *run.Error) error {
 		return e
 	}
 	return kind.Errorf("%s", e.Message).Next(next)
+}
+
+// refused reports whether an agent does not take what it was asked.
+func refused(err error) bool {
+	e, ok := errors.AsType[*run.Error](err)
+	return ok && e.Code == run.CodeInvalidInput
 }
 
 // viewOf is look for who reads alone: nobody has to wait for him.
@@ -195,22 +201,27 @@ func (v *view) countStale(ctx context.Context, paths []string) (stale int, err e
 // stream gives what differs while it is read, and tells over how that ended. It closes the
 // view. stale may be nil.
 func (v *view) stream(
-	ctx context.Context, format treediff.Format, paths []string, over func(*error), stale func(context.Context, []string) (int, error),
-) io.ReadCloser {
+	ctx context.Context, q run.DiffQuery, over func(*error), stale func(context.Context, []string) (int, error),
+) *streamed {
 	ctx, cancel := context.WithCancel(ctx)
 	from, to := io.Pipe()
 	done := make(chan struct{})
-	s := &streamed{PipeReader: from, incomplete: len(shownLost(v.lost, paths)), end: func() {
+	s := &streamed{PipeReader: from, incomplete: len(shownLost(v.lost, q.Paths)), end: func() {
 		cancel()
 		<-done
 		v.close()
 	}}
 	go func() {
 		defer close(done)
-		t, err := v.TreeDiff(ctx, run.DiffQuery{Format: format, Paths: paths}, 0, &stepping{to, v.Step})
+		out := &stepping{Writer: to, step: v.Step}
+		t, err := v.TreeDiff(ctx, q, 0, out)
+		if refused(err) && len(q.Exclude) > 0 && !out.begun {
+			q.Exclude = nil // an agent of an older version gives all of it
+			t, err = v.TreeDiff(ctx, q, 0, out)
+		}
 		s.totals.Store(&t)
 		if err == nil && stale != nil && t.Files > 0 {
-			s.stale, err = stale(ctx, paths)
+			s.stale, err = stale(ctx, q.Paths)
 		}
 		err = asked(err)
 		over(&err)
@@ -222,10 +233,12 @@ func (v *view) stream(
 // stepping tells of each part of a stream before it is passed on.
 type stepping struct {
 	io.Writer
-	step func(name string)
+	step  func(name string)
+	begun bool
 }
 
 func (s *stepping) Write(p []byte) (int, error) {
+	s.begun = true
 	s.step("streamed")
 	return s.Writer.Write(p)
 }
@@ -239,6 +252,10 @@ type streamed struct {
 
 	incomplete int
 }
+
+// unnamed is how many paths that could not be compared an archive that was read to its end
+// does not name: theirs are too long.
+func (s *streamed) unnamed() int { return cmp.Or(s.totals.Load(), &treediff.Totals{}).Unnamed }
 
 // Missing says how many changes are not in a patch that was read to its end: those that a
 // patch cannot say, and those that could not be compared.

@@ -96,6 +96,7 @@ func (k *seen) look(ctx context.Context, s *shared, t *layers.Tree) error {
 	}
 	defer source.Close()
 	l := s.sourceLook(t, source)
+	l.Room = s.sessions.Room
 	n, err := l.Keep(ctx, paths, maxKept-k.kept)
 	k.kept += n
 	return err

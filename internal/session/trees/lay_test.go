@@ -194,7 +194,9 @@ func TestNeverRelaid(t *testing.T) {
 			return err
 		},
 		"discard": func() error { return alone(func(x *subject) error { return x.discardAll(t.Context()) }) },
-		"apply":   func() error { return alone(func(x *subject) error { return x.settle(t.Context(), p, &moves{}) }) },
+		"apply": func() error {
+			return alone(func(x *subject) error { return x.settle(t.Context(), p, &moves{some: true}) })
+		},
 	} {
 		if err := do(); !errors.Is(err, fault.Conflict) {
 			t.Errorf("%s: %v", name, err)
@@ -206,14 +208,14 @@ func TestNeverRelaid(t *testing.T) {
 	row, live, _ := o.Find(t.Context(), auth.Principal{}, "")
 	told := len(o.told)
 	for _, message := range []string{"", "msg_1", "msg_2"} {
-		if id := s.Before(t.Context(), row, live, EachPrompt, "call_1", message); id != "" || len(o.told) != told {
-			t.Errorf("before %q: checkpoint %q, %q", message, id, o.told[told:])
+		if made := s.Before(t.Context(), row, live, EachPrompt, "call_1", message); made != (Made{}) || len(o.told) != told {
+			t.Errorf("before %q: checkpoint %+v, %q", message, made, o.told[told:])
 		}
 	}
 	o.none = nil
 	for i, want := range []bool{true, false} {
-		if id := s.Before(t.Context(), row, live, EachPrompt, "call_2", "msg_3"); (id != "") != want {
-			t.Errorf("call %d of a message: checkpoint %q", i, id)
+		if made := s.Before(t.Context(), row, live, EachPrompt, "call_2", "msg_3"); (made.ID != "") != want || made.Missing != "" {
+			t.Errorf("call %d of a message: checkpoint %+v", i, made)
 		}
 	}
 }

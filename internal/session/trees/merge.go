@@ -3,12 +3,16 @@ package trees
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -21,10 +25,11 @@ const (
 	mergeSpare = 4 << 20
 )
 
-// mergeSoon merges layers of a live session's tree in the background, when there are many. The
-// merged one takes their place at the next checkpoint; those that other checkpoints name stay.
+// mergeSoon merges layers of a live session's tree, when there are many, while no call runs.
+// The merged one takes their place at the next checkpoint; those that other checkpoints name
+// stay. What takes copies is done in the background.
 func mergeSoon(ctx context.Context, x *subject) {
-	if len(x.tree.Lower) < mergeAt || len(x.tree.Merged) > 0 {
+	if len(x.tree.Lower) < mergeAt || len(x.tree.Merged) > 0 || weldSome(ctx, x) {
 		return
 	}
 	release, _ := x.merging.try(x.row.ID)
@@ -46,6 +51,23 @@ func mergeSoon(ctx context.Context, x *subject) {
 	if !begun {
 		release()
 	}
+}
+
+// weldSome merges layers as they are, and reports whether it could.
+func weldSome(ctx context.Context, x *subject) bool {
+	from := x.tree.Lower[:mergeable(x.store, x.tree)]
+	over := x.watch(opMerge)
+	into, err := layers.Welding{Store: x.store}.Weld(context.WithoutCancel(ctx), from)
+	if err == nil {
+		x.Step("welded")
+		err = x.store.Merge(x.row.ID, from, into.Layer, x.tree.Incomplete, x.tree.Origins)
+		into.Release()
+		over(&err)
+	}
+	if err != nil && !errors.Is(err, layers.ErrWeld) && !errors.Is(err, unix.ENOSPC) {
+		x.log.Warn("merge layers of a worktree as they are", "session", x.row.ID, "error", err)
+	}
+	return err == nil
 }
 
 // maxWait bounds how long a checkpoint waits for a merge.
@@ -134,7 +156,12 @@ func (v *view) copied(ctx context.Context) (layer string, err error) {
 		return "", fault.Conflict.Errorf("%d changed files cannot be copied; the first is %s", n, first(c))
 	}
 	v.Step("compared")
-	v.close() // before anything may lie over what it has written
+	return v.written()
+}
+
+// written closes a view, and gives the layer that it wrote to.
+func (v *view) written() (string, error) {
+	v.close() // before anything may lie over it
 	t, err := v.store.Get(v.session)
 	if errors.Is(err, layers.ErrNone) {
 		return "", nil
@@ -152,10 +179,18 @@ func first(c *client.Changes) string {
 	return plain.Name(c.Items[0].Path)
 }
 
-// settle makes one layer of all that a tree has, which needs nothing of the source but
-// what it does not change itself. A renamed directory is otherwise a name that leads to one
-// of the source, and would be empty once the change is written there.
+// settle makes a tree need nothing of the source but what it does not change itself. A
+// renamed directory is a name that leads to one of the source, and would be empty once the
+// change is written there. Where there is none nothing has to be done; a disk that is getting
+// full is another reason, since only older checkpoints have some of what is on it.
 func (x *subject) settle(ctx context.Context, p auth.Principal, before *moves) error {
+	leads := before.some
+	if !leads {
+		enough, err := x.store.HalfFree(x.tree.Disk)
+		if err != nil || enough || len(x.tree.Lower) == 0 {
+			return err
+		}
+	}
 	if x.live != nil {
 		if len(x.store.Present(x.tree)) > 0 {
 			if err := layable(x); err != nil {
@@ -163,6 +198,9 @@ func (x *subject) settle(ctx context.Context, p auth.Principal, before *moves) e
 			}
 		}
 		c, err := x.freezeQuiet(ctx, layers.Checkpoint{Cause: causeApply})
+		if !leads && (errors.Is(err, fault.Quota) || errors.Is(err, fault.Conflict)) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -172,20 +210,18 @@ func (x *subject) settle(ctx context.Context, p auth.Principal, before *moves) e
 	if x.live == nil {
 		x.tree.Lower, x.tree.Upper = x.tree.Layers(), ""
 	}
-	n := len(x.tree.Lower)
-	if n == 0 {
+	if len(x.tree.Lower) == 0 {
 		return nil
 	}
-	// A disk of its own: that of the session may be full.
-	room, err := x.store.Room(x.tree)
+	lower, drop, err := settled(ctx, x, p)
+	if err != nil && !leads {
+		x.log.Warn("make one layer of what a session has changed", "session", x.row.ID, "error", err)
+		return nil // it would have given room back
+	}
 	if err != nil {
 		return err
 	}
-	into, err := x.melt(ctx, p, n, Seed{Room: room})
-	if err != nil {
-		return err
-	}
-	defer into.drop()
+	defer drop()
 	x.Step("molten")
 	after, err := x.moved(ctx, x.tree)
 	if err != nil {
@@ -196,15 +232,88 @@ func (x *subject) settle(ctx context.Context, p auth.Principal, before *moves) e
 		return fault.Conflict.Errorf("%s was moved in the session from %s, %s", plain.Name(lost.Path), plain.Name(lost.From), lost.Why).
 			Next("nothing was applied: try again")
 	}
-	var lower []string
-	if into.layer != "" {
-		lower = []string{into.layer}
-	}
 	x.dumped = true
 	if x.tree, err = x.store.Settle(x.row.ID, lower, after.lost); err != nil {
 		return err
 	}
 	return x.lay(ctx, tree)
+}
+
+// settled makes layers that are all lower ones of a tree, and lead nowhere. They stay where a
+// tree names them before drop.
+func settled(ctx context.Context, x *subject, p auth.Principal) (lower []string, drop func(), err error) {
+	one, err := layers.Welding{Store: x.store}.Weld(ctx, x.tree.Lower)
+	if errors.Is(err, layers.ErrWeld) || errors.Is(err, unix.ENOSPC) {
+		return moltenAll(ctx, x, p)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(one.Led) == 0 {
+		return []string{one.Layer}, one.Release, nil
+	}
+	into, err := filled(ctx, x, p, one)
+	if err != nil {
+		one.Release()
+		return nil, nil, err
+	}
+	lower = []string{one.Layer}
+	if into.layer != "" {
+		lower = []string{into.layer, one.Layer}
+	}
+	return lower, func() { into.drop(); one.Release() }, nil
+}
+
+// moltenAll is settled by copies of all, on a disk of their own: that of the session may be full.
+func moltenAll(ctx context.Context, x *subject, p auth.Principal) (lower []string, drop func(), err error) {
+	room, err := x.store.Room(x.tree)
+	if err != nil {
+		return nil, nil, err
+	}
+	into, err := x.melt(ctx, p, len(x.tree.Lower), Seed{Room: room})
+	if err != nil {
+		return nil, nil, err
+	}
+	if into.layer != "" {
+		lower = []string{into.layer}
+	}
+	return lower, into.drop, nil
+}
+
+// filled writes a layer that has what the directories show that a welded one leads to, which
+// leads nowhere after that. What the tools may not read of it stays in the source alone, where
+// no change of theirs can remove it.
+func filled(ctx context.Context, x *subject, p auth.Principal, one *layers.Welded) (*molten, error) {
+	if err := (layers.Welding{Store: x.store}).Hide(one.Layer, one.Led); err != nil {
+		return nil, err
+	}
+	on := Seed{Lower: []string{one.Layer}, Base: x.tree.Lower, From: x.tree, Internal: true}
+	enough, err := x.store.HalfFree(x.tree.Disk)
+	if err == nil && enough {
+		on.Disk = x.tree.Disk
+	} else if err == nil {
+		on.Room, err = x.store.Room(x.tree)
+	}
+	if err != nil {
+		return nil, err
+	}
+	v, err := x.open(ctx, p, on)
+	if err != nil {
+		return nil, err
+	}
+	made := &molten{drop: v.drop}
+	for some := range slices.Chunk(one.Led, run.MaxTreePaths) {
+		if _, err := v.TreeRevert(ctx, some, ""); err != nil {
+			made.drop()
+			return nil, err
+		}
+	}
+	v.Step("copied")
+	made.layer, err = v.written()
+	if err != nil {
+		made.drop()
+	}
+	return made, err
 }
 
 // mergeable is how many of a tree's lower layers are merged, from the uppermost on: what

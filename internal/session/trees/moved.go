@@ -31,6 +31,7 @@ const maxOrigins = 10_000
 
 // moves is what is known of the moved directories of a tree.
 type moves struct {
+	some bool // there are any
 	lost []layers.Incomplete
 	// away are those of lost whose files may come back: no layer is to be made without them.
 	away    []layers.Incomplete
@@ -45,7 +46,7 @@ func (s *shared) moved(ctx context.Context, t *layers.Tree) (*moves, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for moved directories: %w", err)
 	}
-	m := &moves{lost: slices.Clone(t.Incomplete), origins: make(map[string]string)}
+	m := &moves{some: len(all) > 0, lost: slices.Clone(t.Incomplete), origins: make(map[string]string)}
 	if len(all) == 0 {
 		return m, nil
 	}

@@ -79,6 +79,9 @@ type Sessions interface {
 	// Operated is told an operation that is over, how it ended (see outcome) and how long it
 	// took.
 	Operated(operation, outcome string, took time.Duration)
+	// Room is asked before so many bytes are written to the state directory; its error says that
+	// there is no room for them now.
+	Room(bytes int64) error
 	// Internal words an error for who asked.
 	Internal(what string, err error) error
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/tool/run/ignore"
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/tool/run/treediff"
 )
@@ -27,6 +28,8 @@ type DiffQuery struct {
 	Paths []string
 	// Against is the name of a directory below Env.TreeDir; "" is treeBase.
 	Against string
+	// Exclude are the patterns of an archive's treediff.Options.
+	Exclude []string
 	// After and Limit are of a list.
 	After string
 	Limit int
@@ -43,6 +46,7 @@ const treeBase = "base"
 type treeInput struct {
 	Format  treediff.Format `json:"format,omitempty"`
 	Paths   [][]byte        `json:"paths,omitempty"`
+	Exclude [][]byte        `json:"exclude,omitempty"`
 	Against string          `json:"against,omitempty"`
 	After   []byte          `json:"after,omitempty"`
 	Limit   int             `json:"limit,omitempty"`
@@ -53,7 +57,7 @@ func (Diff) Name() string { return "worktree_diff" }
 
 // DiffJob compares the worktree.
 func DiffJob(q DiffQuery) Job {
-	in := treeInput{Format: q.Format, Paths: pathBytes(q.Paths), Against: q.Against, After: []byte(q.After), Limit: q.Limit}
+	in := treeInput{Format: q.Format, Paths: pathBytes(q.Paths), Exclude: pathBytes(q.Exclude), Against: q.Against, After: []byte(q.After), Limit: q.Limit}
 	input, _ := json.Marshal(in) // never fails for such
 	return Job{Diff{}.Name(), input}
 }
@@ -138,6 +142,13 @@ func treeOptions(input json.RawMessage) (against string, o treediff.Options, err
 			return "", o, Errorf(CodeInvalidPath, "%s is not a plain path below the worktree", plain.Name(plain.Cut(path, 256)))
 		}
 		o.Paths = append(o.Paths, path)
+	}
+	patterns := make([]string, len(in.Exclude))
+	for i, p := range in.Exclude {
+		patterns[i] = string(p)
+	}
+	if o.Exclude, err = ignore.New(patterns); err != nil {
+		return "", o, Errorf(CodeInvalidInput, "%s", err)
 	}
 	o.Format, o.After, o.Limit = in.Format, string(in.After), in.Limit
 	return cmp.Or(in.Against, treeBase), o, nil

@@ -20,7 +20,9 @@
 // these, Mode, the content; its PAX records say what has become of the path (TOOLD.status: added, modified, deleted or
 // type), of which kind it was (TOOLD.old: "", file, dir, link or other) and the SHA-256
 // that the file's content or the link's target had (TOOLD.oldsha256). A path that was
-// deleted is a Reg entry without content, and so is everything that was below it.
+// deleted is a Reg entry without content, and so is everything that was below it. TOOLD.left
+// says why an entry has no content, and is left alone; TOOLD.size and TOOLD.data are those of
+// package treediff.
 //
 // A Copy comes back as a whole instead: what differs from how it was are its changes.
 package apply
@@ -84,6 +86,9 @@ type Job struct {
 	// is then left alone with what depends on it, and all others are applied. A request to
 	// merge and Others are not for that.
 	Copy *Copy
+	// Room is asked before so many bytes are written to Dir; its error is that of the job. It
+	// may be nil.
+	Room func(bytes int64) error
 	// Limits are DefaultLimits if zero.
 	Limits Limits
 }
@@ -135,7 +140,7 @@ func (j *Job) run(ctx context.Context, d *state, archive io.Reader) (*client.App
 	if err := d.hold(ctx, j.Source); err != nil {
 		return nil, err
 	}
-	sp, err := newSpool(d, limits, j.Copy)
+	sp, err := newSpool(d, limits, j)
 	if err != nil {
 		return nil, err
 	}
@@ -244,6 +249,11 @@ func writeError(err error) error {
 		return fault.Overloaded.Errorf("nothing was applied: %w", err).Next("make room in the source's file system, or mend it; then try again")
 	}
 	return fault.Conflict.Errorf("nothing was applied: %w", err).Next("give the source's owner the rights to write there, then try again; or take the changes as a patch: toolctl diff")
+}
+
+// noRoom is for a disk of the host that is full.
+func noRoom(format string, args ...any) error {
+	return fault.Overloaded.Errorf(format, args...).Next("free space there, or apply less (paths, --exclude); then try again")
 }
 
 // temporary are errors that may be gone later: a committed plan waits for that.

@@ -3,6 +3,8 @@ package apply
 import (
 	"archive/tar"
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +14,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -54,23 +57,33 @@ type change struct {
 	link   string
 	at     int64 // of the file's content in the spool
 	size   int64
-	since  int64   // in place of the job's; 0 if that counts
-	mtime  int64   // ns, that the file gets; 0 is none
-	up     *change // the change of the nearest directory above that has one
+	since  int64      // in place of the job's; 0 if that counts
+	mtime  int64      // ns, that the file gets; 0 is none
+	up     *change    // the change of the nearest directory above that has one
+	cannot string     // why the archive has no content of it, and it can only be left
+	data   [][2]int64 // offset and bytes of what the archive has of a file with holes; nil is all
 	found
 }
 
 // put says whether something is to be there.
 func (c *change) put() bool { return c.kind != "" }
 
-// spool keeps the contents of an archive, one after the other.
+// spool keeps the contents of an archive, one after the other. What is a hole in a file is one
+// in the spool.
 type spool struct {
 	f      *os.File
 	at     int64
+	data   int64 // bytes that are no holes
 	limits Limits
 	names  int
 	buf    buffer
+	room   func(bytes int64) error // asked before anything is written
+	keeps  func(*change) bool      // whether a content is wanted, and not its hash alone
 }
+
+// maxHoles bounds the size of all files to that many times their limit, holes among them: all
+// of it is read.
+const maxHoles = 8
 
 // buffer is for copying many files, one after the other.
 type buffer []byte
@@ -84,7 +97,8 @@ func (b buffer) copy(w io.Writer, r io.Reader) (int64, error) {
 }
 
 // newSpool makes an empty spool, or one of a copy's archive.
-func newSpool(d *state, limits Limits, of *Copy) (*spool, error) {
+func newSpool(d *state, limits Limits, j *Job) (*spool, error) {
+	of := j.Copy
 	flags := os.O_RDWR | os.O_CREATE | os.O_EXCL
 	if of != nil {
 		flags = os.O_RDWR
@@ -97,7 +111,12 @@ func newSpool(d *state, limits Limits, of *Copy) (*spool, error) {
 		return nil, fmt.Errorf("keep the changes: %w", err)
 	}
 	step("spool made")
-	return &spool{f: f, limits: limits, buf: newBuffer()}, nil
+	s := &spool{f: f, limits: limits, buf: newBuffer(), room: j.Room}
+	if s.room == nil {
+		s.room = func(int64) error { return nil }
+	}
+	s.keeps = func(c *change) bool { return !j.Request.DryRun || j.Request.Merge && c.size <= maxMerge }
+	return s, nil
 }
 
 // sync waits until the contents are on the disk.
@@ -169,7 +188,7 @@ func readError(err error) error {
 		return broken("%v", err)
 	}
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fault.Overloaded.Errorf("there is no room to keep the changes while they are checked: %w", err)
+		return noRoom("there is no room to keep the changes while they are checked: %w", err)
 	}
 	return fmt.Errorf("read the changes: %w", err)
 }
@@ -192,12 +211,15 @@ func (s *source) ends() error {
 }
 
 // records are those that an archive of ours has.
-var records = []string{"path", "linkpath", "size", "mtime", "atime", "ctime", "uid", "gid", "uname", "gname", recordStatus, recordOld, recordSum}
+var records = []string{"path", "linkpath", "size", "mtime", "atime", "ctime", "uid", "gid", "uname", "gname", recordStatus, recordOld, recordSum, recordLeft, recordSize, recordData}
 
 const (
 	recordStatus = "TOOLD.status"
 	recordOld    = "TOOLD.old"
 	recordSum    = "TOOLD.oldsha256"
+	recordLeft   = "TOOLD.left"
+	recordSize   = "TOOLD.size"
+	recordData   = "TOOLD.data"
 )
 
 // entry makes a change of an entry and keeps its content.
@@ -260,7 +282,15 @@ func (c *change) describe(h *tar.Header) error {
 	default:
 		return fmt.Errorf("an entry of type %q", h.Typeflag)
 	}
-	if c.size < 0 || c.kind != beneath.File && c.size != 0 || (c.kind == beneath.Link) != (c.link != "") ||
+	if why, ok := h.PAXRecords[recordLeft]; ok {
+		if c.cannot = why; why == "" || len(why) > maxWhy {
+			return errors.New("a reason that is none")
+		}
+	}
+	if err := c.holes(h); err != nil {
+		return err
+	}
+	if c.size < 0 || (c.kind != beneath.File || c.cannot != "") && c.size != 0 || (c.kind == beneath.Link) != (c.link != "") ||
 		len(c.link) > beneath.MaxPath || strings.ContainsRune(c.link, 0) {
 		return errors.New("a size or target that its type cannot have")
 	}
@@ -297,27 +327,135 @@ func (c *change) check() error {
 	return nil
 }
 
-// keep keeps the content of a file.
-func (s *spool) keep(c *change, r io.Reader) error {
-	if c.kind != beneath.File {
+// maxWhy bounds why a content is left out, in bytes.
+const maxWhy = 64
+
+// holes reads where the content of a file with holes lies.
+func (c *change) holes(h *tar.Header) error {
+	text, ok := h.PAXRecords[recordSize]
+	if !ok {
+		if _, ok := h.PAXRecords[recordData]; ok {
+			return errors.New("pieces of no size")
+		}
 		return nil
 	}
-	if c.size > s.limits.Bytes-s.at {
+	size, err := strconv.ParseInt(text, 10, 64)
+	c.size, c.data = size, [][2]int64{}
+	left, end := h.Size, int64(0)
+	for piece := range strings.FieldsSeq(h.PAXRecords[recordData]) {
+		at, n, _ := strings.Cut(piece, ",")
+		from, e1 := strconv.ParseInt(at, 10, 64)
+		long, e2 := strconv.ParseInt(n, 10, 64)
+		if err = cmp.Or(err, e1, e2); err != nil || from < end || long <= 0 || long > left || from > size-long {
+			return errors.New("pieces that do not fit")
+		}
+		end, left = from+long, left-long
+		c.data = append(c.data, [2]int64{from, long})
+	}
+	if err != nil || left != 0 || c.kind != beneath.File {
+		return errors.New("a size that its pieces do not have")
+	}
+	return nil
+}
+
+// keep keeps the content of a file.
+func (s *spool) keep(c *change, r io.Reader) error {
+	if c.kind != beneath.File || c.cannot != "" {
+		return nil
+	}
+	pieces, sum := c.data, int64(0)
+	if pieces == nil {
+		pieces = [][2]int64{{0, c.size}}
+	}
+	for _, p := range pieces {
+		sum += p[1]
+	}
+	if sum > s.limits.Bytes-s.data || c.size > maxHoles*s.limits.Bytes-s.at {
 		return tooLarge("more than %d MiB", s.limits.Bytes>>20)
 	}
-	h := sha256.New()
-	n, err := s.buf.copy(io.MultiWriter(s.f, h), r)
-	if err != nil {
-		return readError(err)
+	if s.keeps(c) {
+		if err := s.room(sum); err != nil {
+			return err
+		}
 	}
-	if n != c.size {
-		return broken("%s: %d of its %d bytes", shown(c.path), n, c.size)
+	h, end := sha256.New(), int64(0)
+	for _, p := range pieces {
+		zeros(h, p[0]-end)
+		if err := s.piece(c, h, r, p[0], p[1]); err != nil {
+			return err
+		}
+		end = p[0] + p[1]
 	}
-	s.at += n
+	zeros(h, c.size-end)
+	s.data += sum
+	if s.keeps(c) {
+		s.at += c.size
+		if err := s.f.Truncate(s.at); err != nil {
+			return readError(err)
+		}
+	}
 	c.sum = string(h.Sum(nil))
 	step("content kept")
 	return nil
 }
+
+// piece keeps some bytes of a file. Where nobody has said what of it are holes, zeros are.
+func (s *spool) piece(c *change, h io.Writer, r io.Reader, at, size int64) error {
+	for left := size; left > 0; {
+		b := s.buf[:min(int64(len(s.buf)), left)]
+		n, err := io.ReadFull(r, b)
+		if n < len(b) && (err == nil || errors.Is(err, io.EOF)) {
+			return broken("%s: %d of its %d bytes", shown(c.path), size-left+int64(n), size)
+		}
+		if err != nil {
+			return readError(err)
+		}
+		_, _ = h.Write(b) // which never fails
+		if s.keeps(c) && (c.data != nil || !allZero(b)) {
+			if err := s.write(b, s.at+at+size-left); err != nil {
+				return err
+			}
+		}
+		left -= int64(n)
+	}
+	return nil
+}
+
+// write writes to the spool, where there is room for it.
+func (s *spool) write(b []byte, at int64) error {
+	if err := s.room(int64(len(b))); err != nil {
+		return err
+	}
+	if _, err := s.f.WriteAt(b, at); err != nil {
+		return readError(err)
+	}
+	return nil
+}
+
+// spooling writes to a spool from an offset on.
+type spooling struct {
+	spool *spool
+	at    int64
+}
+
+func (w *spooling) Write(p []byte) (int, error) {
+	if err := w.spool.write(p, w.at); err != nil {
+		return 0, err
+	}
+	w.at += int64(len(p))
+	return len(p), nil
+}
+
+var noBytes [64 << 10]byte
+
+// zeros writes so many of them to a hash.
+func zeros(h io.Writer, n int64) {
+	for ; n > 0; n -= int64(len(noBytes)) {
+		_, _ = h.Write(noBytes[:min(n, int64(len(noBytes)))]) // which never fails
+	}
+}
+
+func allZero(b []byte) bool { return bytes.Equal(b, noBytes[:len(b)]) }
 
 func sumOf(s string) string {
 	sum := sha256.Sum256([]byte(s))

@@ -187,7 +187,7 @@ func FuzzArchive(f *testing.F) {
 		d, err := openState(t.TempDir())
 		must(t, err)
 		defer d.close()
-		sp, err := newSpool(d, Limits{Bytes: 1 << 20, Entries: 100, Names: 1 << 16}, nil)
+		sp, err := newSpool(d, Limits{Bytes: 1 << 20, Entries: 100, Names: 1 << 16}, &Job{})
 		must(t, err)
 		defer sp.f.Close()
 		changes, err := sp.read(t.Context(), bytes.NewReader(archive))

@@ -49,7 +49,7 @@ func (s *survey) share() {
 			continue
 		}
 		for _, o := range s.job.Others {
-			if room -= c.now.Size; room >= 0 && o.began(c.now.CTime) {
+			if room -= c.now.Size; room >= 0 && o.began(c.now.CTime) && s.spool.room(c.now.Size) == nil {
 				_ = o.keep(c, io.NewSectionReader(s.spool.f, c.ours, c.now.Size))
 				step("base kept")
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/sensitive"
+	"github.com/toold/toold/internal/tool/run/ignore"
 )
 
 // reason says why a change is not applied.
@@ -21,7 +22,7 @@ const (
 	notAsked          // the request names other paths
 	excluded          // by a pattern of the request
 	onSight           // a host runs or obeys it
-	impossible        // it was or is no file, directory or link
+	impossible        // it was or is no file, directory or link, or could not be read
 )
 
 // chooser finds out which changes are applied.
@@ -29,7 +30,7 @@ type chooser struct {
 	root   int
 	ask    client.ApplyRequest
 	paths  map[string]bool
-	ignore ignore
+	ignore ignore.List
 	parts  map[string]map[string]bool // by directory: what the changes put there of a repository
 	above  []level                    // the directories above the change that is looked at
 }
@@ -55,8 +56,10 @@ func newChooser(r client.ApplyRequest) (*chooser, error) {
 		ch.paths[p] = true
 	}
 	var err error
-	ch.ignore, err = newIgnore(r.Exclude)
-	return ch, err
+	if ch.ignore, err = ignore.New(r.Exclude); err != nil {
+		return nil, fault.Invalid.Errorf("%w", err)
+	}
+	return ch, nil
 }
 
 // Chooses says whether a request is for a directory as such.
@@ -112,7 +115,7 @@ func (ch *chooser) reason(c *change, top bool) reason {
 	}
 	dir := c.kind == beneath.Dir || !c.put() && c.old == beneath.Dir
 	in := &ch.above[len(ch.above)-1]
-	left := in.excluded || ch.ignore.has(c.path, dir)
+	left := in.excluded || ch.ignore.Has(c.path, dir)
 	kind := sensitive.Of(path.Base(c.path))
 	c.sensitive = in.sensitive || kind == sensitive.OnSight || top && slices.Contains(repositoryNames, c.path)
 	c.build = kind == sensitive.Build
@@ -128,7 +131,7 @@ func (ch *chooser) reason(c *change, top bool) reason {
 		return excluded
 	case c.sensitive && !ch.ask.IncludeSensitive:
 		return onSight
-	case c.old == other, c.kind == other:
+	case c.old == other, c.kind == other, c.cannot != "":
 		return impossible
 	}
 	return chosen
@@ -143,7 +146,7 @@ func (ch *chooser) enter(dir string) {
 	up := ch.above[len(ch.above)-1]
 	l := level{
 		path: dir, asked: up.asked || ch.paths[dir], there: up.there,
-		excluded: up.excluded || ch.ignore.has(dir, true),
+		excluded: up.excluded || ch.ignore.Has(dir, true),
 	}
 	l.sensitive = up.sensitive || sensitive.Of(path.Base(dir)) == sensitive.OnSight || ch.repository(&l) ||
 		up.path == "." && slices.Contains(repositoryNames, dir) && ch.repository(&up)

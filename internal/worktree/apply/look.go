@@ -24,6 +24,9 @@ type Look struct {
 	Source      *os.File
 	Owner       thread.User
 	Since, Back int64
+	// Room is asked before Keep writes so many bytes to Dir: what there is none for has no
+	// base. It may be nil.
+	Room func(bytes int64) error
 }
 
 // Place is a change as far as a Look has to know it.
@@ -94,6 +97,9 @@ func (l *Look) Keep(ctx context.Context, paths []string, room int64) (kept int64
 			return err
 		})
 		for i := 0; err == nil && i < len(some); i++ {
+			if l.Room != nil && l.Room(int64(len(some[i].content))) != nil {
+				return kept, nil
+			}
 			kept += int64(len(some[i].content))
 			err = keepBase(d.path(baseName(some[i].path, l.Since)), some[i].baseHead, bytes.NewReader(some[i].content))
 		}

@@ -22,11 +22,14 @@ const (
 // keeps says whether the source's content is kept: to merge it, or for sessions that began
 // with it.
 func (s *survey) keeps(c *change, st *unix.Stat_t) bool {
-	if c.kind != beneath.File && c.put() || st.Size > maxMerge || st.Size > s.spool.limits.Bytes-s.spool.at {
+	if c.kind != beneath.File && c.put() || st.Size > maxMerge || st.Size > s.spool.limits.Bytes-s.spool.data {
 		return false
 	}
 	if s.job.Request.Merge && c.put() {
 		return true
+	}
+	if s.job.Request.DryRun {
+		return false
 	}
 	for _, o := range s.job.Others {
 		if o.began(st.Ctim.Nano()) {
@@ -77,10 +80,10 @@ func (s *survey) mergeOne(c *change) error {
 	if err != nil {
 		return err
 	}
-	if int64(len(merged)) > s.spool.limits.Bytes-s.spool.at {
+	if int64(len(merged)) > s.spool.limits.Bytes-s.spool.data {
 		return tooLarge("more than %d MiB with what was merged", s.spool.limits.Bytes>>20)
 	}
-	if _, err := s.spool.f.WriteAt([]byte(merged), s.spool.at); err != nil {
+	if err := s.spool.write([]byte(merged), s.spool.at); err != nil {
 		return err
 	}
 	c.merged, c.why = c.of(), ""

@@ -7,6 +7,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/plain"
 )
 
 // maxListed is how many paths a list has at most.
@@ -81,6 +82,7 @@ type report struct {
 	left      map[int]bool // tasks that were not carried out
 	sensitive list
 	skipped   list
+	kinds     map[string]string // of what is in skipped
 }
 
 // list has the first paths of some, as people see them.
@@ -102,10 +104,24 @@ func (s *survey) report() *report {
 		case onSight:
 			r.sensitive.add(c.path)
 		case impossible:
-			r.skipped.add(c.path)
+			r.skip(c)
 		}
 	}
 	return r
+}
+
+// special is the kind of what is none of those that an archive names.
+const special = "special"
+
+func (r *report) skip(c *change) {
+	r.skipped.add(c.path)
+	if r.skipped.count > maxListed {
+		return
+	}
+	if r.kinds == nil {
+		r.kinds = make(map[string]string)
+	}
+	r.kinds[shown(c.path)] = cmp.Or(plain.Name(c.cannot), special)
 }
 
 // applied is the report for those who asked.
@@ -129,7 +145,7 @@ func (r *report) applied(dry bool) *client.Applied {
 	}
 	return &client.Applied{
 		Written: written.paths, Removed: removed.paths, Merged: merged.paths, Build: build.paths,
-		Sensitive: r.sensitive.paths, Skipped: r.skipped.paths,
+		Sensitive: r.sensitive.paths, Skipped: r.skipped.paths, SkippedKinds: r.kinds,
 		WrittenCount: written.count, RemovedCount: removed.count, SensitiveCount: r.sensitive.count, SkippedCount: r.skipped.count,
 		DryRun: dry,
 	}

@@ -189,7 +189,7 @@ func (s *survey) version(c *change, parent int) (version, error) {
 	name, keep := path.Base(c.path), io.Writer(nil)
 	v, err := versionOf(parent, name, s.spool.buf, func(st *unix.Stat_t) io.Writer {
 		if s.keeps(c, st) {
-			keep = io.NewOffsetWriter(s.spool.f, s.spool.at)
+			keep = &spooling{s.spool, s.spool.at}
 		}
 		return keep
 	})

@@ -20,7 +20,7 @@ import (
 type writer struct {
 	ctx     context.Context //nolint:containedctx // of the one plan that it lives for
 	plan    *plan
-	content io.ReaderAt
+	content *os.File // the spool
 	// again: an earlier writer has carried out nobody knows how much of the plan.
 	again bool
 	// part: what cannot be written to its home is left alone, and no reason to write nothing.
@@ -128,10 +128,7 @@ func (w *writer) make(dir, i int) (stamp, error) {
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
 	step("file made")
-	n, err := w.buf.copy(f, io.NewSectionReader(w.content, t.At, t.Want.Size))
-	if err == nil && n != t.Want.Size {
-		err = fmt.Errorf("the spool has %d of its %d bytes: %w", n, t.Want.Size, unix.EIO)
-	}
+	err = w.fill(f, t.At, t.Want.Size)
 	if err == nil {
 		err = unix.Fchmod(fd, t.Want.Perm)
 	}
@@ -144,6 +141,44 @@ func (w *writer) make(dir, i int) (stamp, error) {
 		err = unix.Fstat(fd, &st)
 	}
 	return stampOf(&st), err
+}
+
+// fill gives a file so many bytes of the spool from an offset on. Holes stay holes.
+func (w *writer) fill(f *os.File, at, size int64) error {
+	for done := int64(0); done < size; {
+		begin, end := extent(w.content, at+done, at+size)
+		if begin == end {
+			break
+		}
+		if _, err := f.Seek(begin-at, io.SeekStart); err != nil {
+			return err
+		}
+		n, err := w.buf.copy(f, io.NewSectionReader(w.content, begin, end-begin))
+		if err == nil && n != end-begin {
+			err = fmt.Errorf("the spool has %d of %d bytes: %w", begin-at+n, size, unix.EIO)
+		}
+		if err != nil {
+			return err
+		}
+		done = end - at
+	}
+	return f.Truncate(size)
+}
+
+// extent is where the next bytes of a file lie between two offsets; both are the same where
+// the rest is a hole. A file system that knows of none has all in one.
+func extent(f *os.File, from, to int64) (begin, end int64) {
+	begin, err := unix.Seek(int(f.Fd()), from, unix.SEEK_DATA)
+	if errors.Is(err, unix.ENXIO) {
+		return to, to
+	}
+	if err == nil {
+		end, err = unix.Seek(int(f.Fd()), begin, unix.SEEK_HOLE)
+	}
+	if err != nil {
+		return from, to
+	}
+	return min(begin, to), min(end, to)
 }
 
 // unstage removes the files of ours that are left.

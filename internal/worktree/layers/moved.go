@@ -86,13 +86,16 @@ func (m *mover) walk(dir string, at []place) error {
 		return err
 	}
 	for _, name := range names {
+		here := path.Join(dir, name)
+		if len(here) > beneath.MaxPath {
+			continue
+		}
 		l := lookup{mover: m, want: name}
 		below, err := l.run(at)
 		if err != nil {
 			return err
 		}
-		here := path.Join(dir, name)
-		if len(here) > beneath.MaxPath || len(below) == 0 {
+		if len(below) == 0 {
 			continue
 		}
 		if last := below[len(below)-1]; last.layer == len(m.roots) && last.path != here && l.copied {
@@ -140,7 +143,7 @@ func (m *mover) names(at []place) (dirs []string, err error) {
 // open opens a directory of a layer; -1 where it has gone.
 func (m *mover) open(p place) (int, error) {
 	fd, err := beneath.Open(m.roots[p.layer], p.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if errors.Is(err, unix.ENOENT) {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENAMETOOLONG) {
 		return -1, nil
 	}
 	return fd, err

@@ -144,10 +144,11 @@ func (s *Store) reset(session string, to func(*Tree) ([]string, error)) (*Tree, 
 
 // Settle gives the tree lower layers that are what all of its own are together, but for what
 // is lost of moved directories. It is not laid, unless the session is over, and goes on on their
-// disk.
+// disk. Of the layers those stay that have something in them.
 func (s *Store) Settle(session string, lower []string, lost []Incomplete) (*Tree, error) {
 	return s.reset(session, func(t *Tree) ([]string, error) {
 		t.Incomplete = lost
+		lower = slices.DeleteFunc(slices.Clone(lower), s.empty)
 		if len(lower) > 0 && t.Disk != "" {
 			t.Disk, _ = split(lower[0])
 		}

@@ -25,6 +25,60 @@ const (
 	prefetch = 64 << 10
 )
 
+// Extent is where the next bytes of the file lie from an offset on: what is before them, and
+// from their end to the next ones, is a hole. begin is the size, where no more follow. A file
+// system that knows of no holes has the rest in one. It moves nothing that Read reads.
+func (f *File) Extent(ctx context.Context, from int64) (begin, end int64, err error) {
+	err = f.r.do(ctx, func() error {
+		begin, end, err = f.extent(from)
+		return sysError("look for holes in", f.info.Path, err)
+	})
+	return begin, end, err
+}
+
+func (f *File) extent(from int64) (begin, end int64, err error) {
+	at, err := unix.Seek(f.fd, 0, unix.SEEK_CUR)
+	if err != nil {
+		return 0, 0, err
+	}
+	if from >= f.info.Size {
+		return f.info.Size, f.info.Size, nil
+	}
+	begin, err = unix.Seek(f.fd, from, unix.SEEK_DATA)
+	if err == nil {
+		end, err = unix.Seek(f.fd, begin, unix.SEEK_HOLE)
+	}
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		begin, end, err = f.info.Size, f.info.Size, nil
+	case err != nil:
+		begin, end, err = from, f.info.Size, nil
+	}
+	_, back := unix.Seek(f.fd, at, unix.SEEK_SET)
+	return min(begin, f.info.Size), min(end, f.info.Size), errors.Join(err, back)
+}
+
+// ReadAt reads the file at an offset, as an io.ReaderAt does, and moves nothing that Read reads.
+func (f *File) ReadAt(ctx context.Context, p []byte, at int64) (n int, err error) {
+	err = f.r.do(ctx, func() error {
+		for n < len(p) {
+			m, err := unix.Pread(f.fd, p[n:], at+int64(n))
+			if err == unix.EINTR {
+				continue
+			}
+			if err != nil {
+				return sysError("read", f.info.Path, err)
+			}
+			if m == 0 {
+				return io.EOF
+			}
+			n += m
+		}
+		return nil
+	})
+	return n, err
+}
+
 // Open opens a regular file by its canonical path. Anything else is NotRegular,
 // found out without opening it: opening a FIFO or a device can block or do
 // something.

@@ -26,7 +26,7 @@ func TestDir(t *testing.T) {
 		}
 	}
 	must("mkdir", d.Mkdir(ctx, "d", 0o750))
-	must("fifo", d.Mkfifo(ctx, "fifo", 0o600))
+	must("fifo", d.Mknod(ctx, "fifo", KindFIFO, 0o600))
 	must("link", d.Symlink(ctx, "a", "l"))
 	must("chmod", d.Chmod(ctx, "a", 0o600))
 	if to, err := d.Readlink(ctx, "l"); to != "a" || err != nil {

@@ -29,9 +29,13 @@ func (d *Dir) Mkdir(ctx context.Context, name string, mode uint32) error {
 	return d.Chmod(ctx, name, mode)
 }
 
-// Mkfifo makes a FIFO in d, with exactly this mode.
-func (d *Dir) Mkfifo(ctx context.Context, name string, mode uint32) error {
-	err := d.do(ctx, "create", name, func() error { return unix.Mknodat(d.fd, name, unix.S_IFIFO|0o600, 0) })
+// Mknod makes a FIFO or a socket in d, with exactly this mode.
+func (d *Dir) Mknod(ctx context.Context, name string, kind Kind, mode uint32) error {
+	node := uint32(unix.S_IFIFO)
+	if kind == KindSocket {
+		node = unix.S_IFSOCK
+	}
+	err := d.do(ctx, "create", name, func() error { return unix.Mknodat(d.fd, name, node|0o600, 0) })
 	if err != nil {
 		return err
 	}
@@ -106,9 +110,43 @@ func (t *temp) copy(ctx context.Context, from *File) error {
 	}
 }
 
+// copySparse is copy for a file of which nothing was given to a caller. Its holes stay holes.
+func (t *temp) copySparse(ctx context.Context, from *File) error {
+	begin, end, err := from.extent(0)
+	if err == nil && begin == 0 && end >= from.info.Size {
+		return t.copy(ctx, from)
+	}
+	buf := make([]byte, readChunk)
+	for ; err == nil && begin < from.info.Size; begin, end, err = from.extent(end) {
+		for at := begin; at < min(end, from.info.Size); {
+			if ctx.Err() != nil {
+				return aborted(ctx)
+			}
+			n, err := unix.Pread(from.fd, buf[:min(int64(len(buf)), end-at)], at)
+			if err == unix.EINTR {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				return errf(Stale, "it became shorter while it was copied")
+			}
+			if _, err := unix.Pwrite(t.fd, buf[:n], at); err != nil {
+				return err
+			}
+			at += int64(n)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return unix.Ftruncate(t.fd, from.info.Size)
+}
+
 // copyOf makes the file a copy of another.
 func (t *temp) copyOf(ctx context.Context, from *File) error {
-	if err := t.copy(ctx, from); err != nil {
+	if err := t.copySparse(ctx, from); err != nil {
 		return err
 	}
 	copyXattrs(from.fd, t.fd) // what belongs to the system is left out

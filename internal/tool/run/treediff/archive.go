@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+
+	"github.com/toold/toold/internal/tool/run/root"
 )
 
 // The records of an archive's entries.
@@ -13,6 +15,9 @@ const (
 	RecordStatus = "TOOLD.status"
 	RecordOld    = "TOOLD.old"
 	RecordSHA256 = "TOOLD.oldsha256"
+	RecordLeft   = "TOOLD.left"
+	RecordSize   = "TOOLD.size"
+	RecordData   = "TOOLD.data"
 )
 
 // archive writes entries.
@@ -37,26 +42,15 @@ func (a *archive) end() error {
 	return a.buf.Flush()
 }
 
+func (a *archive) reads(c *change) bool { return !c.left }
+
 func (a *archive) visit(c *change) error {
-	if c.unreadable != "" {
-		return nil
-	}
-	hash, err := c.oldHash()
-	if err != nil {
-		if err = c.spoiled(err); err == nil {
-			a.w.totals.Unreadable++
-		}
-		return err
-	}
 	h := &tar.Header{
 		Format: tar.FormatPAX, Name: c.path, Typeflag: tar.TypeReg,
 		PAXRecords: map[string]string{RecordStatus: string(c.status)},
 	}
 	if k := c.old.kind(); k != "" {
 		h.PAXRecords[RecordOld] = string(k)
-	}
-	if hash != "" {
-		h.PAXRecords[RecordSHA256] = hash
 	}
 	if c.new.node != nil {
 		h.Mode = int64(c.new.node.Mode)
@@ -68,13 +62,64 @@ func (a *archive) visit(c *change) error {
 		h.Typeflag, h.Linkname = tar.TypeSymlink, string(c.new.data)
 	case Other:
 		h.Typeflag = tar.TypeFifo
-	case File:
-		h.Size = c.new.node.Size
+	}
+	content := &content{c: c}
+	defer content.close()
+	left, err := a.left(c, h, content)
+	if err != nil {
+		return err
+	}
+	if left != "" {
+		h.PAXRecords[RecordLeft], h.Size = string(left), 0
+		delete(h.PAXRecords, RecordSize)
+		delete(h.PAXRecords, RecordData)
+		if h.Typeflag == tar.TypeSymlink && h.Linkname == "" {
+			h.Linkname = "." // it was not read
+		}
+		return a.out.WriteHeader(h)
 	}
 	if err := a.out.WriteHeader(h); err != nil || c.new.kind() != File {
 		return err
 	}
-	return c.stream(&c.new, a.out)
+	return content.write(a.out)
+}
+
+// left says why there is no content of a change, and opens what there is.
+func (a *archive) left(c *change, h *tar.Header, content *content) (Left, error) {
+	if c.left {
+		return LeftExcluded, nil
+	}
+	switch {
+	case c.new.kind() == Other:
+		return otherKinds[c.new.node.Kind], nil
+	case c.new.node == nil && c.old.kind() == Other:
+		return otherKinds[c.old.node.Kind], nil
+	}
+	if c.unreadable != "" {
+		return LeftUnreadable, nil
+	}
+	if c.new.size() > MaxContent {
+		return LeftTooLarge, nil
+	}
+	hash, err := c.oldHash()
+	if err == nil {
+		err = content.open(h)
+	}
+	if err != nil {
+		if err = c.spoiled(err); err == nil {
+			a.w.totals.Unreadable++
+		}
+		return LeftUnreadable, err
+	}
+	if hash != "" {
+		h.PAXRecords[RecordSHA256] = hash
+	}
+	return "", nil
+}
+
+// otherKinds are those of Other.
+var otherKinds = map[root.Kind]Left{
+	root.KindSocket: LeftSocket, root.KindFIFO: LeftFIFO, root.KindDevice: LeftDevice, root.KindUnknown: LeftUnreadable,
 }
 
 // oldHash is of what was there; "" where that has no content.

@@ -27,6 +27,7 @@ type change struct {
 	old, new   half
 	unreadable string // why its content could not be compared
 	same       bool   // it did not change
+	left       bool   // it is in Options.Exclude
 	held       *root.Reservation
 }
 

@@ -11,8 +11,8 @@ import (
 
 // Revert makes the tree what the base is, where they differ: what came is removed, what
 // went is copied back. Totals.Files counts the differences, LeftOut those that are still
-// there: the tool user may not write them, they changed meanwhile, or they are sockets and
-// devices. After an error it is done in part; it can be repeated.
+// there: the tool user may not write them, or read what they were, they changed meanwhile, or
+// they are devices. After an error it is done in part; it can be repeated.
 func Revert(ctx context.Context, o Options) (Totals, error) {
 	w := &walk{ctx: ctx, o: o, budget: maxNodes}
 	err := w.run(&revert{w: w})
@@ -120,8 +120,8 @@ func (r *revert) back(c *change, d *root.Dir) error {
 		}
 		return d.Symlink(ctx, to, old.Name)
 	}
-	if old.Kind == root.KindFIFO {
-		return d.Mkfifo(ctx, old.Name, old.Mode)
+	if old.Kind == root.KindFIFO || old.Kind == root.KindSocket {
+		return d.Mknod(ctx, old.Name, old.Kind, old.Mode)
 	}
 	r.w.totals.LeftOut++
 	return nil

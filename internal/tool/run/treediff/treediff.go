@@ -27,7 +27,9 @@
 // TOOLD.status is a Status; TOOLD.old the Kind of the base's entry, left out where there
 // is none; TOOLD.oldsha256 the hex SHA-256 of the base's content, for a link of where it
 // leads, left out where it has none or cannot be read. A directory comes before what is in
-// it, and if it goes away after that. What cannot be read is not in the archive.
+// it, and if it goes away after that. TOOLD.left is a Left of what has no content here, and
+// is not looked into. A large file that has holes is given without them: TOOLD.size is its
+// size, and TOOLD.data where its bytes lie, as "offset,bytes" with blanks between.
 //
 // # Patch
 //
@@ -43,6 +45,7 @@ import (
 	"context"
 	"io"
 
+	"github.com/toold/toold/internal/tool/run/ignore"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -81,6 +84,22 @@ const (
 	Other Kind = "other" // a FIFO, socket or device; it has no content
 )
 
+// Left says why an archive has no content of a path.
+type Left string
+
+// The reasons.
+const (
+	LeftExcluded   Left = "excluded" // it is in Options.Exclude
+	LeftSocket     Left = "socket"
+	LeftFIFO       Left = "fifo"
+	LeftDevice     Left = "device"
+	LeftUnreadable Left = "unreadable" // to the tool user, on one of the sides
+	LeftTooLarge   Left = "too_large"  // more than MaxContent
+)
+
+// MaxContent bounds a file of which an archive has the content, in bytes, holes among them.
+const MaxContent = 8 << 30
+
 // Options say what is compared and how it is told.
 type Options struct {
 	// Root does the work, on its threads.
@@ -91,6 +110,8 @@ type Options struct {
 	// is everything. Directories on the way to one come with it where they are new.
 	Paths  []string
 	Format Format
+	// Exclude are paths of which an archive has no content, with all that is in them.
+	Exclude ignore.List
 	// After and Limit have a list begin behind a path, and end after so many lines;
 	// 0 = no limit. Its totals are of all.
 	After string
@@ -104,6 +125,9 @@ type Totals struct {
 	Removed int `json:"removed"`
 	// Unreadable counts the paths whose content could not be compared.
 	Unreadable int `json:"unreadable,omitempty"`
+	// Unnamed counts those of them that are in no list and archive, for a path of more than
+	// MaxPath bytes or a directory that cannot be listed.
+	Unnamed int `json:"unnamed,omitempty"`
 	// LeftOut counts the changes that a patch cannot say, but for directories that come or
 	// go.
 	LeftOut int `json:"left_out,omitempty"`

@@ -148,6 +148,7 @@ func (w *walk) skip(err error) error {
 		return err
 	}
 	w.totals.Unreadable++
+	w.totals.Unnamed++
 	return nil
 }
 
@@ -253,7 +254,12 @@ func (w *walk) entry(b *below, base, tree *place) (in bool, err error) {
 		return false, nil
 	case len(b.path) > MaxPath:
 		w.totals.Unreadable++
+		w.totals.Unnamed++
 		return false, nil
+	case !b.sel.left && w.o.Exclude.Has(b.path, isDir(b.new) || b.new == nil && isDir(b.old)):
+		sel := *b.sel
+		sel.left = true
+		b.sel = &sel
 	}
 	if err := w.out.enter(tree, b.entry); err != nil {
 		return false, err
@@ -303,7 +309,7 @@ func (w *walk) visit(b *below, base, tree *place) error {
 	if to, from := w.out.goal(b.old, b.new); !b.sel.all && (!isDir(to) || isDir(from)) {
 		return nil
 	}
-	c := &change{w: w, path: b.path, old: half{node: b.old, place: base}, new: half{node: b.new, place: tree}}
+	c := &change{w: w, path: b.path, left: b.sel.left, old: half{node: b.old, place: base}, new: half{node: b.new, place: tree}}
 	defer c.release()
 	differs, err := c.compare()
 	if err != nil || !differs {
@@ -364,6 +370,7 @@ func (w *walk) child(in *place, path, name string, there bool) (*place, error) {
 // selection is what of a directory is looked at; nil is nothing.
 type selection struct {
 	all   bool
+	left  bool // it is in Options.Exclude
 	below map[string]*selection
 }
 
@@ -390,5 +397,9 @@ func (s *selection) at(name string) *selection {
 	if s.all {
 		return s
 	}
-	return s.below[name]
+	next := s.below[name]
+	if s.left && next != nil && !next.left {
+		next = &selection{all: next.all, left: true, below: next.below}
+	}
+	return next
 }

@@ -1,4 +1,4 @@
-package apply
+package ignore
 
 import (
 	"bytes"
@@ -12,14 +12,21 @@ import (
 	"github.com/toold/toold/internal/testrig"
 )
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // left says what patterns leave out, with what is in directories that are left out.
-func left(ig ignore, rel string, dir bool) bool {
+func left(ig List, rel string, dir bool) bool {
 	for i := range len(rel) {
-		if rel[i] == '/' && ig.has(rel[:i], true) {
+		if rel[i] == '/' && ig.Has(rel[:i], true) {
 			return true
 		}
 	}
-	return ig.has(rel, dir)
+	return ig.Has(rel, dir)
 }
 
 // Patterns leave out what git leaves out: beside git check-ignore, on random patterns over
@@ -43,7 +50,7 @@ func TestIgnoreAsGit(t *testing.T) {
 		return b.String()
 	}
 	dir := t.TempDir()
-	mustRun(t, dir, git, "init", "-q")
+	must(t, exec.Command(git, "-C", dir, "init", "-q").Run())
 	var paths []string
 	for _, p := range []string{
 		"a", "b/", "ab", "ba/a", "b/a", "b/ab/a", "b/ab/b", "b/c/", "aa/b/a/b", " a", "a b", "!a", "#a", "é", "a-", "[", "]", "-", "c/a/ab", "c/b/a", "c/é/a", ".a", "a.b", "1", "\\",
@@ -73,7 +80,7 @@ func TestIgnoreAsGit(t *testing.T) {
 			lines = append(lines, random(6))
 		}
 		must(t, os.WriteFile(filepath.Join(dir, ".gitignore"), []byte(strings.Join(lines, "\n")+"\n"), 0o644))
-		ig, err := newIgnore(lines)
+		ig, err := New(lines)
 		must(t, err)
 		cmd := exec.Command(git, "-C", dir, "check-ignore", "--no-index", "-z", "--stdin")
 		cmd.Stdin = strings.NewReader(strings.Join(paths, "\x00") + "\x00")
@@ -100,16 +107,16 @@ func TestIgnoreAsGit(t *testing.T) {
 }
 
 func TestIgnoreBounds(t *testing.T) {
-	if _, err := newIgnore(make([]string, maxPatterns+1)); err == nil {
+	if _, err := New(make([]string, MaxPatterns+1)); err == nil {
 		t.Error("too many are taken")
 	}
-	if _, err := newIgnore([]string{strings.Repeat("a", maxPattern+1)}); err == nil {
+	if _, err := New([]string{strings.Repeat("a", MaxPattern+1)}); err == nil {
 		t.Error("a long one is taken")
 	}
 	// No pattern makes matching slow.
-	ig, err := newIgnore([]string{strings.Repeat("*a", maxPattern/2)})
+	ig, err := New([]string{strings.Repeat("*a", MaxPattern/2)})
 	must(t, err)
-	if ig.has(strings.Repeat("a", 4000)+"b", false) {
+	if ig.Has(strings.Repeat("a", 4000)+"b", false) {
 		t.Error("it matches")
 	}
 }

@@ -1,4 +1,5 @@
-package apply
+// Package ignore reads patterns as in a .gitignore, and says what they leave out.
+package ignore
 
 import (
 	"fmt"
@@ -6,17 +7,16 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/toold/toold/internal/fault"
 )
 
 const (
-	maxPatterns = 1000
-	maxPattern  = 4096 // bytes
+	// MaxPatterns bounds the patterns of one list, MaxPattern the bytes of one.
+	MaxPatterns = 1000
+	MaxPattern  = 4096
 )
 
-// ignore are patterns as in a .gitignore at the top of the worktree.
-type ignore []pattern
+// List is patterns as in a .gitignore at the top of a worktree.
+type List []pattern
 
 // pattern is one line. It is matched byte by byte, as git does: each byte is a character
 // of its regular expression, which takes time linear in the path.
@@ -27,14 +27,15 @@ type pattern struct {
 	basename bool // it names no directory, and counts in all of them
 }
 
-func newIgnore(lines []string) (ignore, error) {
-	if len(lines) > maxPatterns {
-		return nil, fault.Invalid.Errorf("exclude: more than %d patterns", maxPatterns)
+// New reads patterns, one a line.
+func New(lines []string) (List, error) {
+	if len(lines) > MaxPatterns {
+		return nil, fmt.Errorf("exclude: more than %d patterns", MaxPatterns)
 	}
-	var ig ignore
+	var ig List
 	for _, line := range lines {
-		if len(line) > maxPattern {
-			return nil, fault.Invalid.Errorf("exclude: a pattern of more than %d bytes", maxPattern)
+		if len(line) > MaxPattern {
+			return nil, fmt.Errorf("exclude: a pattern of more than %d bytes", MaxPattern)
 		}
 		line = trimBlanks(line)
 		if line == "" || line[0] == '#' {
@@ -50,7 +51,7 @@ func newIgnore(lines []string) (ignore, error) {
 		}
 		var err error
 		if p.match, err = regexp.Compile(text); err != nil {
-			return nil, fault.Invalid.Errorf("exclude: %.100q: %w", line, err)
+			return nil, fmt.Errorf("exclude: %.100q: %w", line, err)
 		}
 		ig = append(ig, p)
 	}
@@ -71,9 +72,9 @@ func trimBlanks(line string) string {
 	return line[:end]
 }
 
-// has says whether a path is left out by its own name. What is in a directory that is left
+// Has says whether a path is left out by its own name. What is in a directory that is left
 // out is so too, which the caller knows.
-func (ig ignore) has(rel string, dir bool) bool {
+func (ig List) Has(rel string, dir bool) bool {
 	if len(ig) == 0 {
 		return false
 	}
