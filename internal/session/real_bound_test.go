@@ -326,7 +326,10 @@ func TestRealDiskFailed(t *testing.T) {
 	if err := layers.Flush(b.m.cfg.Trees); err == nil {
 		t.Logf("the kernel tells nobody that something is lost")
 	}
-	b.bash("failed", "touch more") // which finds that the journal has ended
+	b.bash("failed", "touch more")               // which finds that the journal has ended
+	if err := os.Remove(neighbour); err != nil { // toold stores nothing while the disk is full
+		t.Fatal(err)
+	}
 	b.m.daemon.disk.survey()
 	v, err := b.m.Get(t.Context(), owner, "failed")
 	if err != nil || v.State != client.SessionReady || v.Reason != "disk" || !slices.ContainsFunc(v.Notes, func(n string) bool { return strings.Contains(n, "disk has failed") }) {
@@ -346,9 +349,6 @@ func TestRealDiskFailed(t *testing.T) {
 	}
 	if _, err := b.m.trees.Checkpoint(t.Context(), owner, "failed", client.CheckpointCreate{}); !errors.Is(err, fault.Conflict) {
 		t.Errorf("checkpoint: %v", err)
-	}
-	if err := os.Remove(neighbour); err != nil {
-		t.Fatal(err)
 	}
 	if _, err := b.m.End(t.Context(), owner, "failed", client.EndOptions{Force: true}); err != nil {
 		t.Fatal(err)
