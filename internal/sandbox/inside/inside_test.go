@@ -91,6 +91,9 @@ func TestCopyAgent(t *testing.T) {
 // TestProgramsComeBack: whatever of the copies is removed or cut off is there again for the next
 // sandbox, in the same places; files of another version are not taken.
 func TestProgramsComeBack(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the copies are of a daemon of root's: nobody else can change them, nor remove their directory")
+	}
 	for name, hurt := range map[string]func(p *Programs) error{
 		"agent removed":          func(p *Programs) error { return os.Remove(p.Agent) },
 		"agent cut off":          func(p *Programs) error { return os.Truncate(p.Agent, 1) },
