@@ -38,7 +38,7 @@ func (b box) claim(_ context.Context, pl *plan) error {
 			return fmt.Errorf("worktree.source: %w", err)
 		}
 		if rules.Write && !pl.seed.Internal {
-			if err := b.roster.disk.accepts(set, 0, d.File.Fd()); err != nil {
+			if _, err := b.roster.disk.accepts(set, promise{}, d.File.Fd()); err != nil {
 				_ = d.File.Close()
 				return err
 			}

@@ -45,12 +45,10 @@ func (d disks) claim(_ context.Context, pl *plan) error {
 	if pl.seed.Internal {
 		return nil // it looks at what others have, and may give room back
 	}
-	return d.roster.disk.accepts(pl.set, pl.promised.home+pl.promised.rest, 0)
+	var err error
+	pl.kept, err = d.roster.disk.accepts(pl.set, pl.promised, 0)
+	return err
 }
-
-// promise is how large the disks of a session are: that of its home directory, which comes
-// late, and the others.
-type promise struct{ home, rest client.Size }
 
 func (disks) sizes(pl *plan) (p promise) {
 	if pl.homeDisk {
@@ -76,7 +74,6 @@ func (disks) sizes(pl *plan) (p promise) {
 // open leaves to the driver what it has disks for.
 func (d disks) open(_ context.Context, s *Session, pl *plan) error {
 	s.promised.Store(int64(pl.promised.home))
-	d.roster.disk.since.Add(int64(pl.promised.rest))
 	if !pl.homeDisk && pl.spec.Root == nil {
 		pl.spec.Limits.Disk = 0
 	}
@@ -108,13 +105,14 @@ func (s *Session) furnish() error {
 	if !ok {
 		return nil
 	}
+	n := s.promised.Swap(0)
+	kept := s.daemon.disk.promise(client.Size(n))
 	err := late.Furnish()
+	kept()
 	if err == nil {
-		if n := s.promised.Swap(0); n > 0 {
-			s.daemon.disk.since.Add(n)
-		}
 		return nil
 	}
+	s.promised.Add(n)
 	if errors.Is(err, sandbox.ErrGone) {
 		return err
 	}

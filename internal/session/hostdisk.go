@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/toold/toold/client"
@@ -16,23 +17,55 @@ type hostDisk struct {
 	level atomic.Int32 // a room.Level
 	stops atomic.Int64 // sessions whose calls were stopped
 
-	surveyed atomic.Int64 // bytes that were promised at the last survey
-	since    atomic.Int64 // and since
+	mu       sync.Mutex // guards the fields below: bytes of disks
+	surveyed int64      // that there were at the last survey
+	pending  int64      // that are being made
+	settled  int64      // that were made, or came to nothing, since the last survey began
 
 	last atomic.Pointer[loopdisk.Survey]
 }
 
+// promise is how large the disks of a session are: that of its home directory, which comes
+// late, and the others.
+type promise struct{ home, rest client.Size }
+
 // survey looks at the disks that there are.
 func (h *hostDisk) survey() loopdisk.Survey {
-	h.since.Store(0)
+	h.mu.Lock()
+	seen := h.settled
+	h.mu.Unlock()
 	s := loopdisk.Look(h.dir)
-	h.surveyed.Store(s.Promised)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.settled -= seen
+	h.surveyed = s.Promised
 	h.last.Store(&s)
 	return s
 }
 
-// promised is how large the disks of all sessions are together.
-func (h *hostDisk) promised() client.Size { return client.Size(h.surveyed.Load() + h.since.Load()) }
+// promisedLocked is how large the disks of all sessions are together, and may count one twice
+// until the next survey.
+func (h *hostDisk) promisedLocked() client.Size {
+	return client.Size(h.surveyed + h.pending + h.settled)
+}
+
+// promise counts disks of so many bytes, which are being made. They count until a survey that
+// begins after kept was called.
+func (h *hostDisk) promise(n client.Size) (kept func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.promiseLocked(n)
+}
+
+func (h *hostDisk) promiseLocked(n client.Size) (kept func()) {
+	h.pending += int64(n)
+	return sync.OnceFunc(func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.pending -= int64(n)
+		h.settled += int64(n)
+	})
+}
 
 // admits refuses a call that may write while hardly anything is free.
 func (h *hostDisk) admits() error {
@@ -70,27 +103,32 @@ func (h *hostDisk) room(set *Settings, bytes int64) error {
 
 const freesSpace = "end sessions (toolctl session rm --discard), remove images (toolctl image rm), look for leftovers (toolctl gc), or have space freed on the host"
 
-// accepts refuses a session of which disks would take so many bytes. fd is of a worktree
-// that it writes to, 0 for none.
-func (h *hostDisk) accepts(set *Settings, more client.Size, fd uintptr) error {
+// accepts refuses a session of which disks would take so many bytes, or promises those of them
+// that are made at once. fd is of a worktree that it writes to, 0 for none.
+func (h *hostDisk) accepts(set *Settings, p promise, fd uintptr) (kept func(), err error) {
 	v, err := room.At(h.dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := enough(set, v, "the host's disk"); err != nil {
-		return err
+		return nil, err
 	}
-	if why := room.Overcommitted(v, h.promised(), more, set.DiskOvercommit); more > 0 && why != "" {
-		return fault.Overloaded.Errorf("no new session now: %s", why).
+	if fd != 0 {
+		tree, err := room.Of(fd)
+		if err == nil {
+			err = enough(set, tree, "the disk of the worktree")
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock() // two that come at once are not both given the same room
+	if why := room.Overcommitted(v, h.promisedLocked(), p.home+p.rest, set.DiskOvercommit); p.home+p.rest > 0 && why != "" {
+		return nil, fault.Overloaded.Errorf("no new session now: %s", why).
 			Next("ask for less (--limit disk=), or " + freesSpace + "; an admin can raise sandbox.disk_overcommit")
 	}
-	if fd == 0 {
-		return nil
-	}
-	if v, err = room.Of(fd); err != nil {
-		return err
-	}
-	return enough(set, v, "the disk of the worktree")
+	return h.promiseLocked(p.rest), nil
 }
 
 func enough(set *Settings, v room.Volume, what string) error {

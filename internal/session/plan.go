@@ -21,6 +21,7 @@ type plan struct {
 	disk     client.Size   // limits.disk of one that has a disk; there is no default for nothing
 	homeDisk bool          // the home directory is on one
 	promised promise
+	kept     func() // called when what is promised is made, or never will be; nil for nothing
 	driver   sandbox.Driver
 	spec     sandbox.Spec
 	holdings        // until the session has taken it over
@@ -52,6 +53,9 @@ func (p *plan) close() {
 		p.image.Release()
 	}
 	p.holder.Close()
+	if p.kept != nil {
+		p.kept()
+	}
 }
 
 // holdings are what parts hold of the host for a session, or for the request that makes it.
