@@ -1,6 +1,7 @@
 package oci_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
 
@@ -49,8 +51,14 @@ func TestAgentProcess(t *testing.T) {
 		}
 	}
 	limits := readHost(t, "/proc/"+itoa(l.Record().PID)+"/limits")
-	if !strings.Contains(strings.Join(strings.Fields(limits), " "), "Max core file size 0 0") {
-		t.Errorf("core files are possible:\n%s", limits)
+	// With 0 a program of the host's core pattern would be started. It is 0 where this process may
+	// have no more.
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &own); err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("Max core file size %d %[1]d ", min(inside.CoreLimit, own.Max)); !strings.Contains(strings.Join(strings.Fields(limits), " "), want) {
+		t.Errorf("not %q:\n%s", want, limits)
 	}
 }
 
