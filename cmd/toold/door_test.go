@@ -59,14 +59,21 @@ func deadSocket(t *testing.T, path string) {
 	mustNil(t, ln.Close())
 }
 
+// removeDir removes a directory in which the daemon may make its socket again at any moment.
+func removeDir(t *testing.T, dir string) {
+	t.Helper()
+	mustNil(t, os.Rename(dir, dir+".gone"))
+	mustNil(t, os.RemoveAll(dir+".gone"))
+}
+
 // TestSocketComesBack: whatever happens to the socket's file, clients reach the daemon again, as
 // the same users; also where systemd has made the socket.
 func TestSocketComesBack(t *testing.T) {
 	for name, hurt := range map[string]func(t *testing.T, path string){
 		"removed":   func(t *testing.T, path string) { mustNil(t, os.Remove(path)) },
 		"moved":     func(t *testing.T, path string) { mustNil(t, os.Rename(path, path+".old")) },
-		"dead one":  func(t *testing.T, path string) { mustNil(t, os.Remove(path)); deadSocket(t, path) },
-		"directory": func(t *testing.T, path string) { mustNil(t, os.RemoveAll(filepath.Dir(path))) },
+		"dead one":  func(t *testing.T, path string) { deadSocket(t, path+".d"); mustNil(t, os.Rename(path+".d", path)) },
+		"directory": func(t *testing.T, path string) { removeDir(t, filepath.Dir(path)) },
 		"file in its place": func(t *testing.T, path string) {
 			mustNil(t, os.WriteFile(path+".new", []byte("mine"), 0o600))
 			mustNil(t, os.Rename(path+".new", path))
@@ -147,7 +154,7 @@ func TestDoorOfAnother(t *testing.T) {
 // TestDaemonMakesItsSocketAgain: the real program, with a client that has found nobody.
 func TestDaemonMakesItsSocketAgain(t *testing.T) {
 	d := newPlace(t).command().start().ready()
-	mustNil(t, os.RemoveAll(filepath.Dir(d.socket)))
+	removeDir(t, filepath.Dir(d.socket))
 	d.ready()
 	if code := d.end(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)

@@ -193,6 +193,9 @@ func (l *sourceLook) changed(dir int, name string) (string, error) {
 }
 
 func (l *sourceLook) below(parent int, name, whole string) (string, error) {
+	if len(whole) > beneath.MaxPath { // and each of them has its whole path here
+		return "", errors.New("which has paths that are too long to compare")
+	}
 	fd, err := beneath.Open(parent, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return "", nil // it is mounted there, which the session did not see, or going just now

@@ -120,7 +120,10 @@ func (m *mover) names(at []place) (dirs []string, err error) {
 			return nil, err
 		}
 		fd, err := m.open(p)
-		if err != nil || fd < 0 {
+		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || err == nil && fd < 0 {
+			continue // calls go on: it was replaced or removed meanwhile
+		}
+		if err != nil {
 			return nil, err
 		}
 		d := os.NewFile(uintptr(fd), p.path)

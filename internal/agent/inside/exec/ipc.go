@@ -94,7 +94,8 @@ func (x *ipc) leave() {
 	}
 	for i := range objects {
 		o, k := &objects[i], &x.kinds[i]
-		if o.count() <= k.others {
+		if n := o.count(); n <= k.others {
+			k.others = n
 			continue
 		}
 		_, _ = thread.Run(func() (struct{}, error) {
