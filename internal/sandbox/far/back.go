@@ -175,7 +175,9 @@ func (t *Trees) apply(ctx context.Context, at state.Dir, c *copied, archive, jou
 
 // forget finishes what is under way in a journal, if that can be, and removes it.
 func (t *Trees) forget(ctx context.Context, journal string) {
-	if err := apply.Forget(ctx, journal); err != nil {
+	if err := apply.Forget(ctx, journal); errors.Is(err, apply.ErrHeld) {
+		t.log.Warn("what a copy has left is finished by the next apply to its source", "error", err)
+	} else if err != nil {
 		t.log.Warn("finish what a copy has left", "error", errors.Join(err, os.RemoveAll(journal)))
 	}
 }

@@ -74,12 +74,16 @@ type spool struct {
 	f      *os.File
 	at     int64
 	data   int64 // bytes that are no holes
+	size   int64 // of all files, also of those that are not kept
 	limits Limits
 	names  int
 	buf    buffer
 	room   func(bytes int64) error // asked before anything is written
 	keeps  func(*change) bool      // whether a content is wanted, and not its hash alone
 }
+
+// maxPieces bounds those of a file with holes; agents give fewer.
+const maxPieces = 4000
 
 // maxHoles bounds the size of all files to that many times their limit, holes among them: all
 // of it is read.
@@ -350,6 +354,9 @@ func (c *change) holes(h *tar.Header) error {
 			return errors.New("pieces that do not fit")
 		}
 		end, left = from+long, left-long
+		if len(c.data) == maxPieces {
+			return errors.New("too many pieces")
+		}
 		c.data = append(c.data, [2]int64{from, long})
 	}
 	if err != nil || left != 0 || c.kind != beneath.File {
@@ -370,7 +377,7 @@ func (s *spool) keep(c *change, r io.Reader) error {
 	for _, p := range pieces {
 		sum += p[1]
 	}
-	if sum > s.limits.Bytes-s.data || c.size > maxHoles*s.limits.Bytes-s.at {
+	if sum > s.limits.Bytes-s.data || c.size > maxHoles*s.limits.Bytes-s.size {
 		return tooLarge("more than %d MiB", s.limits.Bytes>>20)
 	}
 	if s.keeps(c) {
@@ -388,6 +395,8 @@ func (s *spool) keep(c *change, r io.Reader) error {
 	}
 	zeros(h, c.size-end)
 	s.data += sum
+	s.size += c.size
+	c.data = nil // and no more is needed of it
 	if s.keeps(c) {
 		s.at += c.size
 		if err := s.f.Truncate(s.at); err != nil {

@@ -89,6 +89,7 @@ func (s *survey) mergeOne(c *change) error {
 	c.merged, c.why = c.of(), ""
 	c.at, c.size, c.sum, c.perm = s.spool.at, int64(len(merged)), sumOf(merged), perm
 	s.spool.at += c.size
+	s.spool.data += c.size
 	c.done = c.now.is(c.want())
 	step("merged")
 	return nil

@@ -58,7 +58,7 @@ func openState(dir string) (*state, error) {
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(end) {
 			f.Close()
-			return nil, fault.Conflict.Errorf("another apply of the session is under way: %w", err).Next("try again when it is over")
+			return nil, fault.Conflict.Errorf("%w: one of the session is under way: %w", ErrHeld, err).Next("try again when it is over")
 		}
 	}
 }

@@ -196,6 +196,7 @@ func (s *survey) version(c *change, parent int) (version, error) {
 	if keep != nil && err == nil {
 		c.kept, c.ours = true, s.spool.at
 		s.spool.at += v.Size
+		s.spool.data += v.Size
 	}
 	return v, err
 }

@@ -145,6 +145,10 @@ func (w *writer) make(dir, i int) (stamp, error) {
 
 // fill gives a file so many bytes of the spool from an offset on. Holes stay holes.
 func (w *writer) fill(f *os.File, at, size int64) error {
+	// Behind its end all would be a hole.
+	if fi, err := w.content.Stat(); err != nil || fi.Size() < at+size {
+		return errors.Join(err, fmt.Errorf("the spool is cut off: %w", unix.EIO))
+	}
 	for done := int64(0); done < size; {
 		begin, end := extent(w.content, at+done, at+size)
 		if begin == end {
