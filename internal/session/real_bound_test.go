@@ -42,6 +42,26 @@ func newBoundRig(t *testing.T) *boundRig {
 	return b
 }
 
+// newSmallRig has a state disk of 400 MiB, of which nothing need stay free for a session to be
+// made, and settings that are changed.
+func newSmallRig(t *testing.T, change func(*Settings)) *boundRig {
+	h := newRealHouse(t)
+	if err := unix.Mount("tmpfs", h.Dir, "tmpfs", 0, "size=400m,mode=711"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(h.Dir, unix.MNT_DETACH) })
+	testrig.Must(t, testrig.Build(h.Dir, "cmd/toolagent"))
+	b := &boundRig{t, h, openReal(t, h)}
+	if err := b.m.cfg.Trees.Bounded(); err != nil {
+		t.Skip(err)
+	}
+	set := *b.m.settings.Load()
+	set.MinFree = 0
+	change(&set)
+	b.m.Reload(set)
+	return b
+}
+
 // over makes a session over a new directory.
 func (b *boundRig) over(name string) (src string) {
 	b.t.Helper()
@@ -259,19 +279,7 @@ func TestRealManyCheckpoints(t *testing.T) {
 // TestRealSmallHost: on a state disk that is smaller than the default of limits.disk a session
 // has what there is, and its changes can be looked at, applied and forked.
 func TestRealSmallHost(t *testing.T) {
-	h := newRealHouse(t)
-	if err := unix.Mount("tmpfs", h.Dir, "tmpfs", 0, "size=400m,mode=711"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(h.Dir, unix.MNT_DETACH) })
-	testrig.Must(t, testrig.Build(h.Dir, "cmd/toolagent"))
-	b := &boundRig{t, h, openReal(t, h)}
-	if err := b.m.cfg.Trees.Bounded(); err != nil {
-		t.Skip(err)
-	}
-	set := *b.m.settings.Load()
-	set.Limits.Disk, set.MinFree = 4<<30, 0
-	b.m.Reload(set)
+	b := newSmallRig(t, func(set *Settings) { set.Limits.Disk = 4 << 30 })
 	src := b.over("small")
 	s, err := b.m.Get(t.Context(), owner, "small")
 	if err != nil || s.Limits.Disk >= 4<<30 || !slices.ContainsFunc(s.Notes, func(n string) bool { return strings.Contains(n, "limits.disk is ") }) {
@@ -299,19 +307,8 @@ func TestRealSmallHost(t *testing.T) {
 // session says so and writes no more, what is left can be read and compared, and when there is
 // room again a fork goes on from it.
 func TestRealDiskFailed(t *testing.T) {
-	h := newRealHouse(t)
-	if err := unix.Mount("tmpfs", h.Dir, "tmpfs", 0, "size=400m,mode=711"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(h.Dir, unix.MNT_DETACH) })
-	testrig.Must(t, testrig.Build(h.Dir, "cmd/toolagent"))
-	b := &boundRig{t, h, openReal(t, h)}
-	if err := b.m.cfg.Trees.Bounded(); err != nil {
-		t.Skip(err)
-	}
-	set := *b.m.settings.Load()
-	set.MinFree, set.HostFree = 0, room.Floor{}
-	b.m.Reload(set)
+	b := newSmallRig(t, func(set *Settings) { set.HostFree = room.Floor{} })
+	h := b.h
 	b.over("failed")
 	b.over("other")
 	b.says("failed", "echo one >one; cat one", "one")
