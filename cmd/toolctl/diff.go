@@ -167,15 +167,13 @@ func sayStale(a *app, list *client.Changes) {
 // badPatch fails a command that was to leave a patch which takes somebody's work back, or lacks
 // files that were moved; nil for any other patch.
 func badPatch(what string, p *client.Patch) error {
-	stale, incomplete := p.Stale(), p.Incomplete()
-	if stale == 0 && incomplete == 0 {
-		return nil
+	if n := p.Stale(); n > 0 {
+		return fmt.Errorf("%s takes back what somebody else did in %s of the source since the session began; look at them: toolctl diff --name-status", what, plural(n, "file"))
 	}
-	if stale == 0 {
-		return fmt.Errorf("%s lacks files of %s that the session has moved: the source does not have them any more; look at them: toolctl diff --name-status", what, plain.Count(incomplete, "directory", "directories"))
+	if n := p.Incomplete(); n > 0 {
+		return fmt.Errorf("%s lacks files of %s that the session has moved: the source does not have them any more; look at them: toolctl diff --name-status", what, plain.Count(n, "directory", "directories"))
 	}
-	n := stale
-	return fmt.Errorf("%s takes back what somebody else did in %s of the source since the session began; look at them: toolctl diff --name-status", what, plural(n, "file"))
+	return nil
 }
 
 func sayUnreadable(a *app, files int) {

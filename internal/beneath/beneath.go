@@ -90,6 +90,22 @@ func Sync(dir int) error {
 	return nil
 }
 
+// Extent is where the next bytes of a file lie between two offsets; both are to where the rest is
+// a hole. A file system that knows of none has all in one. It moves the file's own offset.
+func Extent(fd int, from, to int64) (begin, end int64) {
+	begin, err := unix.Seek(fd, from, unix.SEEK_DATA)
+	if errors.Is(err, unix.ENXIO) {
+		return to, to
+	}
+	if err == nil {
+		end, err = unix.Seek(fd, begin, unix.SEEK_HOLE)
+	}
+	if err != nil {
+		return from, to
+	}
+	return min(begin, to), min(end, to)
+}
+
 // stuckTime is how long f of As has to see that its time is over.
 const stuckTime = 2 * time.Second
 

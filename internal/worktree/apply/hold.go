@@ -261,11 +261,9 @@ func (d *state) finishOther(ctx context.Context, dir string) error {
 	}
 	defer o.lock.Close()
 	o.held = d.held
-	if _, err := o.recoverHeld(ctx); errors.Is(err, errElsewhere) {
+	_, err = o.recoverHeld(ctx) // which takes the mark back with the plan
+	if errors.Is(err, errElsewhere) {
 		return nil // until it is back there, nobody can
-	} else if err != nil {
-		return err
 	}
-	d.held.unmark(dir)
-	return nil
+	return err
 }

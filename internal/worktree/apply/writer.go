@@ -150,7 +150,7 @@ func (w *writer) fill(f *os.File, at, size int64) error {
 		return errors.Join(err, fmt.Errorf("the spool is cut off: %w", unix.EIO))
 	}
 	for done := int64(0); done < size; {
-		begin, end := extent(w.content, at+done, at+size)
+		begin, end := beneath.Extent(int(w.content.Fd()), at+done, at+size)
 		if begin == end {
 			break
 		}
@@ -167,22 +167,6 @@ func (w *writer) fill(f *os.File, at, size int64) error {
 		done = end - at
 	}
 	return f.Truncate(size)
-}
-
-// extent is where the next bytes of a file lie between two offsets; both are the same where
-// the rest is a hole. A file system that knows of none has all in one.
-func extent(f *os.File, from, to int64) (begin, end int64) {
-	begin, err := unix.Seek(int(f.Fd()), from, unix.SEEK_DATA)
-	if errors.Is(err, unix.ENXIO) {
-		return to, to
-	}
-	if err == nil {
-		end, err = unix.Seek(int(f.Fd()), begin, unix.SEEK_HOLE)
-	}
-	if err != nil {
-		return from, to
-	}
-	return min(begin, to), min(end, to)
 }
 
 // unstage removes the files of ours that are left.

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beneath opens one name in a directory, and follows nothing.
-const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS
+// oneName opens one name in a directory, and follows nothing.
+const oneName = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS
 
 // Peek describes the entry at a canonical path. No link is followed; target is where the
 // entry leads if it is one.
@@ -62,7 +62,7 @@ func (r *Root) makeNewDir(canonical string, mode fs.FileMode) (*NewDir, error) {
 		return nil, err
 	}
 	defer unix.Close(dirfd)
-	fd, err := openat2(dirfd, base, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, beneath)
+	fd, err := openat2(dirfd, base, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, oneName)
 	if err == nil {
 		unix.Close(fd)
 		return nil, nil
@@ -73,7 +73,7 @@ func (r *Root) makeNewDir(canonical string, mode fs.FileMode) (*NewDir, error) {
 	if err := unix.Mkdirat(dirfd, base, 0o700); err != nil {
 		return nil, ownedAt(sysError("create the directory", canonical, err), dirfd, ".")
 	}
-	fd, err = openat2(dirfd, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, beneath)
+	fd, err = openat2(dirfd, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, oneName)
 	if err != nil {
 		return nil, judgedError("create the directory", canonical, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"io"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/beneath"
 )
 
 // File is an open regular file. Its methods are for one goroutine at a time.
@@ -44,18 +46,9 @@ func (f *File) extent(from int64) (begin, end int64, err error) {
 	if from >= f.info.Size {
 		return f.info.Size, f.info.Size, nil
 	}
-	begin, err = unix.Seek(f.fd, from, unix.SEEK_DATA)
-	if err == nil {
-		end, err = unix.Seek(f.fd, begin, unix.SEEK_HOLE)
-	}
-	switch {
-	case errors.Is(err, unix.ENXIO):
-		begin, end, err = f.info.Size, f.info.Size, nil
-	case err != nil:
-		begin, end, err = from, f.info.Size, nil
-	}
-	_, back := unix.Seek(f.fd, at, unix.SEEK_SET)
-	return min(begin, f.info.Size), min(end, f.info.Size), errors.Join(err, back)
+	begin, end = beneath.Extent(f.fd, from, f.info.Size)
+	_, err = unix.Seek(f.fd, at, unix.SEEK_SET)
+	return begin, end, err
 }
 
 // ReadAt reads the file at an offset, as an io.ReaderAt does, and moves nothing that Read reads.

@@ -343,12 +343,12 @@ func (r *Root) makeDirs(canonical string) (int, error) {
 
 func makeDir(dirfd int, name string) (int, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW
-	fd, err := openat2(dirfd, name, flags, beneath)
+	fd, err := openat2(dirfd, name, flags, oneName)
 	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
 	}
 	if err := unix.Mkdirat(dirfd, name, 0o777); err != nil && err != unix.EEXIST {
 		return -1, err
 	}
-	return openat2(dirfd, name, flags, beneath)
+	return openat2(dirfd, name, flags, oneName)
 }
