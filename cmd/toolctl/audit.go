@@ -148,7 +148,7 @@ func printAuditSummary(w io.Writer, sum *record.Summary) {
 		fmt.Fprintf(w, "%s: the daemon or the machine died while writing, and the log says so itself\n", plural(int(sum.Torn), "torn line"))
 	}
 	if sum.Tampered > 0 {
-		fmt.Fprintf(w, "%s while the daemon had the file open: records that it had written may be missing, and the log says so itself\n", plural(int(sum.Tampered), "change"))
+		fmt.Fprintf(w, "%s of the files by others: records that toold had written may be missing, and the log says so itself\n", plural(int(sum.Tampered), "change"))
 	}
 	if sum.Gaps > 0 {
 		fmt.Fprintf(w, "%s: the log could not be written for a time, and says so itself\n", plural(int(sum.Gaps), "gap"))

@@ -165,7 +165,7 @@ func (d *daemon) newManager() error {
 		return err
 	}
 	d.onClose(st.Close)
-	if err := d.openAudit(); err != nil {
+	if err := d.openAudit(st); err != nil {
 		return err
 	}
 	drivers, err := d.newDrivers(context.Background(), st)

@@ -2,6 +2,10 @@
 // and for each call that ended, in files that only grow, chained by hashes. What
 // a record is and exactly what is hashed stands in package record.
 //
+// What was written last is noted where the daemon keeps its other records (Config.Note).
+// A log that was removed, cut, changed or replaced while no daemon ran is noticed by that
+// at the next start, and a record says so.
+//
 // A record is one write(2) before its method returns, so a daemon that is killed
 // loses none, and the record of a decision is there before its call runs. Nothing
 // is synced to the disk for each record: a machine that loses its power loses
@@ -38,7 +42,12 @@ type Config struct {
 	// Rotate is the size in bytes from which a file is put aside for a new one;
 	// 0 = never.
 	Rotate int64
-	Log    *slog.Logger
+	// Last is what was noted last of this log; zero where nothing was.
+	Last End
+	// Note keeps how the log ends, after each write. Its error is no failure of the log,
+	// which is ahead of the note then. Nil keeps nothing.
+	Note func(End) error
+	Log  *slog.Logger
 }
 
 // retryEvery is how often what waits is tried again while nothing else is written.
@@ -57,6 +66,9 @@ type Log struct {
 	every  time.Duration // retryEvery
 	// closing are the files that were put aside and are being synced.
 	closing sync.WaitGroup
+	// checking is the look at all that the log had when it was opened; stop ends it.
+	checking sync.WaitGroup
+	stop     atomic.Bool
 
 	mu      sync.Mutex // guards the fields below; held while a record is written
 	f       file
@@ -64,6 +76,9 @@ type Log struct {
 	turnAt  int64  // the size from which another file is begun; 0 = never
 	first   uint64 // number of the file's first record; 0 = it is empty
 	head    head
+	oldest  uint64 // number of the log's first record, as far as it is known
+	unnoted bool   // the last note failed
+	noticed string // how the log is not as it was left; "" = nothing is known
 	buf     []byte
 	dirty   bool             // there may be a piece of a record behind size
 	gap     record.Gap       // what was not written since it last worked
@@ -97,10 +112,18 @@ type file interface {
 // as it was written is an error: whatever it was, going on would hide it.
 func Open(c Config) (*Log, error) {
 	l := &Log{cfg: c, log: c.Log.With("path", c.Path), now: time.Now, every: retryEvery}
+	l.mu.Lock() // the check of what is there begins before all is done
+	defer l.mu.Unlock()
 	if err := l.open(); err != nil {
 		return nil, fmt.Errorf("audit log %s: %w", c.Path, err)
 	}
+	if err := l.compare(); err != nil {
+		return nil, errors.Join(fmt.Errorf("audit log %s: compare it with what is noted: %w", c.Path, err), l.f.Close())
+	}
 	l.turnAt = c.Rotate
+	if err := l.beginCheck(); err != nil {
+		return nil, errors.Join(fmt.Errorf("audit log %s: %w", c.Path, err), l.f.Close())
+	}
 	if err := l.flush(); err != nil { // what the file ended with; it waits like any record
 		l.failed(err)
 	}
@@ -113,6 +136,8 @@ func (l *Log) Errors() uint64 { return l.errors.Load() }
 
 // Close writes what still waits and closes the file.
 func (l *Log) Close() error {
+	l.stop.Store(true)
+	l.checking.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -290,6 +315,7 @@ func (l *Log) written(h head, first uint64) {
 	if cap(l.buf) > maxKeep {
 		l.buf = nil
 	}
+	l.note()
 }
 
 // refusal is what a call ends with whose decision could not be written.

@@ -86,6 +86,9 @@ func TestChangedWhileOpen(t *testing.T) {
 					t.Error(err)
 				}
 				next := open(t, Config{Strict: strict, Path: l.cfg.Path})
+				if next.checking.Wait(); next.head.seq > last { // what is broken may have got a record
+					last++
+				}
 				if err := next.Decided(decision(9)); err != nil || next.head.seq != last+1 {
 					t.Errorf("after a restart: record %d follows %d, %v", next.head.seq, last, err)
 				}

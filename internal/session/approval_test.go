@@ -85,6 +85,8 @@ func (a *auditor) Decided(d *judge.Decision) error {
 func (a *auditor) Finished(auth.Principal, *client.Call, [32]byte) error { return nil }
 func (a *auditor) Ready() error                                          { return nil }
 
+func (a *auditor) Noticed() string { return "" }
+
 // said gives the replies that were told, and clears them.
 func (w *watcher) said() string {
 	w.mu.Lock()

@@ -81,6 +81,8 @@ func (o *told) Cache(p auth.Principal, s *client.Session, c record.Cache) error 
 
 func (o *told) Ready() error { return nil }
 
+func (o *told) Noticed() string { return "" }
+
 func (o *told) Finished(p auth.Principal, c *client.Call, h [32]byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

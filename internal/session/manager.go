@@ -209,16 +209,20 @@ func (m *Manager) Ready(ctx context.Context) client.Health {
 	if status, why := m.phase(); status != "" {
 		return client.Health{Status: status, Reasons: []string{why}}
 	}
-	var reasons []string
+	var reasons, warnings []string
 	for _, c := range m.Checks(ctx) {
-		if c.Status == client.CheckFail {
+		switch c.Status {
+		case client.CheckFail:
 			reasons = append(reasons, c.Detail)
+		case client.CheckWarn:
+			warnings = append(warnings, c.Detail+": "+c.Hint)
+		case client.CheckOK, client.CheckNA:
 		}
 	}
 	if len(reasons) > 0 {
 		return client.Health{Status: "failing", Reasons: reasons}
 	}
-	return client.Health{Status: "ok", Warnings: m.Collector.strays.warnings(m.keepTime())}
+	return client.Health{Status: "ok", Warnings: append(warnings, m.Collector.strays.warnings(m.keepTime())...)}
 }
 
 // phase is the status of a daemon that starts or stops, and what it does then; "" in between.
@@ -257,6 +261,10 @@ func (m *Manager) Checks(ctx context.Context) (checks []client.Check) {
 	if m.cfg.Auditor != nil {
 		add("audit log", "it refuses no call", failingWith("the audit log refuses calls", m.cfg.Auditor.Ready()),
 			"look who changed it (toolctl audit verify), keep what is left of it, and restart toold; or free space on its disk")
+		if c, noticed := &checks[len(checks)-1], m.cfg.Auditor.Noticed(); c.Status == client.CheckOK && noticed != "" {
+			c.Status, c.Detail = client.CheckWarn, "the audit log is not as toold left it: "+noticed
+			c.Hint = "look who did that (toolctl audit verify), and keep its files elsewhere; moved away while toold is stopped, they are not looked at again"
+		}
 	}
 	add("driver "+m.cfg.Driver, "it answers", failingWith(fmt.Sprintf("the driver %s does not answer", m.cfg.Driver), m.drives.ask(ctx, m)),
 		"see whether what it talks to runs; the daemon's log has the cause")

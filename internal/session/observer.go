@@ -40,4 +40,7 @@ type Auditor interface {
 	Cache(p auth.Principal, s *client.Session, c record.Cache) error
 	// Ready says why calls are refused for its sake; nil when they are not.
 	Ready() error
+	// Noticed says how the log was found changed or cut at the start; "" where it was not.
+	// No call is refused for it.
+	Noticed() string
 }

@@ -60,8 +60,18 @@ func TestReady(t *testing.T) {
 	if r := reasonsOf(m); len(r) > 0 {
 		t.Errorf("afterwards doctor says %q", r)
 	}
-	if r := m.Ready(t.Context()); r.Status != "ok" {
+	if r := m.Ready(t.Context()); r.Status != "ok" || len(r.Warnings) > 0 {
 		t.Errorf("afterwards: %+v", r)
+	}
+	// What is no reason to refuse anything is a warning of both.
+	a.noticed = "records 3 to 5 are not here"
+	if r := m.Ready(t.Context()); r.Status != "ok" || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], a.noticed) {
+		t.Errorf("ready says %+v", r)
+	}
+	if !slices.ContainsFunc(m.Checks(t.Context()), func(c client.Check) bool {
+		return c.Status == client.CheckWarn && strings.Contains(c.Detail, a.noticed) && c.Hint != ""
+	}) {
+		t.Error("doctor does not warn")
 	}
 }
 
@@ -91,7 +101,10 @@ func reasonsOf(m *Manager) (reasons []string) {
 // unready is an audit log that may refuse.
 type unready struct {
 	auditor
-	err error
+	err     error
+	noticed string
 }
 
 func (a *unready) Ready() error { return a.err }
+
+func (a *unready) Noticed() string { return a.noticed }

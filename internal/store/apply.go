@@ -20,6 +20,7 @@ type applier struct {
 
 	calls map[string]*callRow // inserted by this batch, and not written yet
 	order []*callRow
+	audit *AuditEnd // the newest of this batch, not written yet
 }
 
 // records makes the changes of a payload, whose bytes are kept until finish.
@@ -40,6 +41,8 @@ func (a *applier) records(payload []byte) error {
 		case r.kind == recordEvent && a.noEvents:
 		case r.kind == recordEvent:
 			err = a.event(&r.event)
+		case r.kind == recordAuditEnd:
+			err = a.auditEnd(&r.audit)
 		case row != nil:
 			r.change(row)
 		default:
@@ -99,7 +102,7 @@ func (a *applier) finish() error {
 			return err
 		}
 	}
-	return nil
+	return a.writeAuditEnd()
 }
 
 // filled is b as the value of a column that may be empty and not NULL.

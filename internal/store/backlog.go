@@ -15,6 +15,7 @@ import (
 type backlog struct {
 	calls  map[string][]record // by call, in their order
 	events []eventRow
+	audits []AuditEnd
 }
 
 // settle has what was appended moved into the database, which is where readers
@@ -47,9 +48,12 @@ func (b *backlog) add(payload []byte) error {
 		if err != nil {
 			return err
 		}
-		if r.kind == recordEvent {
+		switch r.kind {
+		case recordEvent:
 			b.events = append(b.events, r.event)
-		} else {
+		case recordAuditEnd:
+			b.audits = append(b.audits, r.audit)
+		default:
 			b.calls[r.call.id] = append(b.calls[r.call.id], r)
 		}
 		payload = rest

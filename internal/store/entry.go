@@ -39,6 +39,7 @@ const (
 	recordFinishCall recordKind = 3 // how a call ended
 	recordEvent      recordKind = 4
 	recordDropInput  recordKind = 5 // what stays of a large input
+	recordAuditEnd   recordKind = 6
 )
 
 // record is one change of the database: the columns that it sets.
@@ -46,6 +47,7 @@ type record struct {
 	kind  recordKind
 	call  callRow // of recordStartCall only id and started, of recordDropInput id and input, of recordFinishCall not what was asked
 	event eventRow
+	audit AuditEnd
 }
 
 // callRow is a row of the table calls. Times are milliseconds, 0 for none.
@@ -192,6 +194,8 @@ func decodeRecord(b []byte) (r record, rest []byte, err error) {
 	case recordDropInput:
 		d.text(&c.id)
 		d.bytes(&c.input)
+	case recordAuditEnd:
+		r.audit = d.auditEnd()
 	case recordEvent:
 		if d.bad = len(d.b) < eventIDLen; !d.bad {
 			e.id, d.b = string(d.b[:eventIDLen]), d.b[eventIDLen:]

@@ -102,6 +102,14 @@ var migrations = []string{
 	`ALTER TABLE calls ADD COLUMN beside INTEGER NOT NULL DEFAULT ` + strconv.Itoa(besideBytes) + `;
 	DROP INDEX calls_tenant;
 	CREATE INDEX calls_tenant ON calls (tenant, id, ` + ownBytes + `, beside)`,
+	// How the audit log ended, see AuditEnd. An older toold would not know it in the journal.
+	`CREATE TABLE audit_ends (
+		log   TEXT PRIMARY KEY,
+		first INTEGER NOT NULL,
+		seq   INTEGER NOT NULL,
+		hash  TEXT NOT NULL,
+		boot  INTEGER NOT NULL
+	) WITHOUT ROWID`,
 }
 
 // Keys of the table meta.

@@ -557,8 +557,9 @@ func TestD17FullStateDisk(t *testing.T) {
 	}
 }
 
-// D19: the audit log is removed under the running daemon.
+// D19: the audit log is removed or changed, under the running daemon or while none runs.
 func TestD19AuditRemoved(t *testing.T) {
+	t.Run("while none runs", auditChangedWhileNoneRuns)
 	for _, mode := range []string{"strict", "lenient"} {
 		t.Run(mode, func(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "audit.jsonl")
@@ -593,6 +594,48 @@ func TestD19AuditRemoved(t *testing.T) {
 				t.Errorf("afterwards: %+v", c)
 			}
 		})
+	}
+}
+
+func auditChangedWhileNoneRuns(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "audit")
+	log := filepath.Join(dir, "audit.jsonl")
+	s := newScene(t, fmt.Sprintf("[audit]\npath = %q\n", log))
+	for _, step := range []struct {
+		name, says string
+		change     func() error
+	}{
+		{"nothing", "", func() error { return nil }},
+		{"removed", "are not here", func() error { return os.RemoveAll(dir) }},
+		{"an old record", "is not what was written", func() error {
+			return os.WriteFile(log, []byte(strings.Replace(read(log), `"tool":"bash"`, `"tool":"read"`, 1)), 0o600)
+		}},
+		{"nothing more", "is not what was written", func() error { return nil }},
+	} {
+		if c := s.bash(t, "echo control"); c.Error != nil {
+			t.Fatalf("%s: control: %v", step.name, c.Error)
+		}
+		must(t, s.daemon.Kill())
+		must(t, step.change())
+		s.start(t)
+		var h *client.Health
+		testrig.Eventually(t, step.name+": the log is looked through", func() bool {
+			var err error
+			h, err = s.admin.Ready(t.Context())
+			return err == nil && h.Status == "ok" && (step.says == "" || strings.Contains(strings.Join(h.Warnings, "\n"), step.says))
+		})
+		if step.says == "" && len(h.Warnings) > 0 {
+			t.Errorf("%s: ready says %+v", step.name, h)
+		}
+		if c := s.bash(t, "echo again"); c.Error != nil || c.Output != "again\n" {
+			t.Errorf("%s: afterwards: %+v", step.name, c)
+		}
+		if out, err := s.toolctl("audit", "verify", dir); (err != nil) != (step.says != "") {
+			t.Errorf("%s: verify: %v\n%s", step.name, err, out)
+		}
+	}
+	if n := strings.Count(read(log), `"kind":"tampered"`); n != 2 {
+		t.Errorf("%d records of two changes:\n%s", n, read(log))
 	}
 }
 

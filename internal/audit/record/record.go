@@ -64,8 +64,8 @@ const (
 	// KindGap: there was a time in which nothing could be written. Gap says how
 	// much is missing.
 	KindGap Kind = "gap"
-	// KindTampered: the file was removed, replaced, cut or written to by another
-	// while the daemon had it open. Tampered says what was found.
+	// KindTampered: a file was removed, replaced, cut or written to by another, while the
+	// daemon had it open or while none ran. Tampered says what was found.
 	KindTampered Kind = "tampered"
 )
 
@@ -208,7 +208,7 @@ type Torn struct {
 	Start  []byte `json:"start"`  // the first MaxTorn of them; base64 in JSON
 }
 
-// Tampered is how a file was found that the daemon had open. The records up to the
+// Tampered is how the log was found that a daemon has, or had, open. The records up to the
 // last one were in it.
 type Tampered struct {
 	What       string `json:"what"`

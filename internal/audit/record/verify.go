@@ -38,7 +38,7 @@ type Summary struct {
 	Hash     string `json:"last_hash"` // its hash: keep it to ask for later
 	Torn     uint64 `json:"torn"`      // records about torn lines
 	Gaps     uint64 `json:"gaps"`      // records about times without a log
-	Tampered uint64 `json:"tampered"`  // records about files that were changed while they were open
+	Tampered uint64 `json:"tampered"`  // records about files that were found changed
 	Break    *Break `json:"break,omitempty"`
 }
 
@@ -203,7 +203,7 @@ func (v *verifier) chain(l Line, r *Record) error {
 	}
 	switch want := v.sum.Last + 1; {
 	case r.Seq > want:
-		v.fail(l, BreakMissing, fmt.Sprintf("record %d follows record %d: %s", r.Seq, v.sum.Last, notHere(want, r.Seq-1)))
+		v.fail(l, BreakMissing, fmt.Sprintf("record %d follows record %d: %s", r.Seq, v.sum.Last, NotHere(want, r.Seq-1)))
 		v.wanted = want
 		return nil
 	case r.Seq < want && r.Hash == v.sum.Hash:
@@ -224,14 +224,15 @@ func (v *verifier) first(l Line, r *Record) error {
 	case r.Seq == 1 && r.Prev != Genesis:
 		v.fail(l, BreakChanged, "record 1 names a record before it")
 	case r.Seq > 1 && v.opts.Whole:
-		v.fail(l, BreakMissing, fmt.Sprintf("the log begins with record %d: %s", r.Seq, notHere(1, r.Seq-1)))
+		v.fail(l, BreakMissing, fmt.Sprintf("the log begins with record %d: %s", r.Seq, NotHere(1, r.Seq-1)))
 	default:
 		return nil
 	}
 	return errStop
 }
 
-func notHere(from, to uint64) string {
+// NotHere says that records are missing.
+func NotHere(from, to uint64) string {
 	if from == to {
 		return fmt.Sprintf("record %d is not here", from)
 	}
