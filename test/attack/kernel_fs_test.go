@@ -278,6 +278,10 @@ func TestK20Priority(t *testing.T) {
 	for _, n := range []string{"nice", "sched_fifo", "prlimit-nofile", "rlimit-core", "mlock-1GiB", "ioprio-rt", "oom_score_adj"} {
 		holds(t, n, got[n] != "ok", "it worked")
 	}
+	holds(t, "rlimit-core-was", got["rlimit-core-was"] == "EPERM", "%s, want EPERM", got["rlimit-core-was"])
+	if control := (weak{}).run(t, "priority"); control["rlimit-core-was"] != "ok" {
+		t.Errorf("control: rlimit-core-was is %s without the filter", control["rlimit-core-was"])
+	}
 }
 
 // K21: what the kernel counts by user runs out for the attacker alone.

@@ -119,9 +119,15 @@ func TestK5Sockets(t *testing.T) {
 	}
 	got.refused(t, "EPERM EAFNOSUPPORT EACCES", got.keys("socket-")...)
 	got.refused(t, "SIGSYS EPERM ENOSYS", "int80", "x32")
+	holds(t, "netlink-0", got["netlink-0"] == "ok", "%s, want ok", got["netlink-0"])
+	delete(got, "netlink-0")
+	got.refused(t, "EPROTONOSUPPORT", got.keys("netlink-")...)
 	control := weak{}.run(t, "sockets")
 	if control["socket-vsock"] != "ok" && control["socket-alg"] != "ok" {
 		t.Errorf("control: neither AF_VSOCK nor AF_ALG opens without the filter: %v", control)
+	}
+	if control["netlink-4"] != "ok" {
+		t.Errorf("control: NETLINK_SOCK_DIAG is %s without the filter", control["netlink-4"])
 	}
 	if control["int80"] == "SIGSYS" {
 		t.Error("control: int 0x80 is killed without the filter too")

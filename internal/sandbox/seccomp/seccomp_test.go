@@ -53,6 +53,17 @@ func TestProfile(t *testing.T) {
 			t.Fatalf("ioctl %#x: allowed is not %v", request, want)
 		}
 	}
+	for protocol := range uint64(64) {
+		for _, high := range []uint64{0, 1 << 40} {
+			want := protocol == unix.NETLINK_ROUTE
+			if passes("socket", unix.AF_NETLINK|high, unix.SOCK_RAW, protocol|high) != want {
+				t.Fatalf("netlink protocol %d: allowed is not %v", protocol, want)
+			}
+			if !passes("socket", unix.AF_INET6|high, unix.SOCK_STREAM, protocol|high) {
+				t.Fatalf("protocol %d of another family is not allowed", protocol)
+			}
+		}
+	}
 	filters := []uint64{26, 44, 50, 51, 52}
 	for option := range uint64(128) {
 		for _, high := range []uint64{0, 1 << 40} {

@@ -64,6 +64,13 @@ func sockets([]string) {
 		}
 		say("socket-"+f.name, best)
 	}
+	for protocol := range 64 {
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, protocol)
+		if err == nil {
+			unix.Close(fd)
+		}
+		say(fmt.Sprint("netlink-", protocol), err)
+	}
 	for _, entry := range []string{"int80", "x32"} {
 		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 		out, err := exec.CommandContext(ctx, "/proc/self/exe", entry).Output()

@@ -27,6 +27,8 @@ import (
 //   - a tool loads no filter of its own, for a socket or for itself: it could
 //     make the kernel free thousands of them. io_setup does not exist: what it
 //     takes is counted for the whole host.
+//   - of netlink there is what tells the addresses of the host, and no more: what
+//     its sockets take is counted for no session.
 //   - what has no business in a tool is refused even if the first filter was
 //     weakened: mounts, namespaces, kernel interfaces, typing into a terminal.
 //   - leases and delegations cannot be taken: whoever opens the file, an editor
@@ -152,15 +154,35 @@ func refuseWith(errno syscall.Errno, i int, value uint32) program {
 	return program{loadArg(i), unless(unix.BPF_JEQ, value, 1), refuse(errno), ret(retAllow)}
 }
 
-// keepCoreLimit lets a program believe that it has set its limit for core files, argument i being
-// the resource and the next one the new limit: many set 0, and end where they cannot.
-func keepCoreLimit(i int) program {
+// onlyRoutes answers EPROTONOSUPPORT to netlink sockets of another protocol than 0, as a kernel
+// without that does: programs that write to the kernel's audit log go on without it then.
+func onlyRoutes() program {
 	return program{
-		loadArg(i), unless(unix.BPF_JEQ, unix.RLIMIT_CORE, 5),
-		loadArg(i + 1), insn(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 0, 0, 2),
-		load(dataArgs + 8*uint32(i+1) + 4), insn(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 0, 1, 0),
-		refuse(0), ret(retAllow),
+		loadArg(0), insn(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, unix.AF_NETLINK, 1, 0), ret(retAllow),
+		loadArg(2), insn(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, unix.NETLINK_ROUTE, 1, 0), refuse(unix.EPROTONOSUPPORT),
+		ret(retAllow),
 	}
+}
+
+// whenNull goes on with then when argument i is a null pointer, else with other. Both return.
+func whenNull(i int, then, other program) program {
+	p := program{
+		loadArg(i), unless(unix.BPF_JEQ, 0, 2+len(then)),
+		load(dataArgs + 8*uint32(i) + 4), unless(unix.BPF_JEQ, 0, len(then)),
+	}
+	return append(append(p, then...), other...)
+}
+
+// keepCoreLimit lets a program believe that it has set its limit for core files, argument i being
+// the resource and the next one the new limit: many set 0, and end where they cannot. Where the
+// argument after that is what the limit was, which a filter cannot write, it is refused instead.
+func keepCoreLimit(i int, tells bool) program {
+	set := program{refuse(0)}
+	if tells {
+		set = whenNull(i+2, set, program{refuse(unix.EPERM)})
+	}
+	p := whenNull(i+1, program{ret(retAllow)}, set)
+	return append(append(program{loadArg(i), unless(unix.BPF_JEQ, unix.RLIMIT_CORE, len(p))}, p...), ret(retAllow))
 }
 
 // rules are all system calls that are not simply allowed.
@@ -169,8 +191,9 @@ func rules(own secret) []rule {
 		{unix.SYS_CLONE3, own.only()},
 		{unix.SYS_OPENAT2, own.only()},
 		{unix.SYS_SETSOCKOPT, refuseSocketFilters()},
-		{unix.SYS_PRLIMIT64, keepCoreLimit(1)},
-		{unix.SYS_SETRLIMIT, keepCoreLimit(0)},
+		{unix.SYS_SOCKET, onlyRoutes()},
+		{unix.SYS_PRLIMIT64, keepCoreLimit(1, true)},
+		{unix.SYS_SETRLIMIT, keepCoreLimit(0, false)},
 		// EINVAL is what a kernel without filters says, which programs that
 		// would like one know.
 		{unix.SYS_SECCOMP, refuseWith(unix.EINVAL, 0, secModeFilter)},

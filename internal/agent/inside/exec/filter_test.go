@@ -78,6 +78,7 @@ func TestFilterJumps(t *testing.T) {
 		return 0
 	}
 	const eperm, enosys, einval = retErrno | uint32(unix.EPERM), retErrno | uint32(unix.ENOSYS), retErrno | uint32(unix.EINVAL)
+	const noProtocol = retErrno | uint32(unix.EPROTONOSUPPORT)
 	for _, tc := range []struct {
 		name string
 		nr   uint32
@@ -103,6 +104,11 @@ func TestFilterJumps(t *testing.T) {
 		{"filter of a port", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF}, eperm},
 		{"BPF of a port", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_EBPF}, eperm},
 		{"lock of a filter", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_LOCK_FILTER}, eperm},
+		{"routes", unix.SYS_SOCKET, []uint64{unix.AF_NETLINK, unix.SOCK_RAW, 0}, retAllow},
+		{"routes with high bits", unix.SYS_SOCKET, []uint64{1<<40 | unix.AF_NETLINK, unix.SOCK_RAW, 1 << 40}, retAllow},
+		{"messages between users", unix.SYS_SOCKET, []uint64{unix.AF_NETLINK, unix.SOCK_DGRAM, unix.NETLINK_USERSOCK}, noProtocol},
+		{"audit log with high bits", unix.SYS_SOCKET, []uint64{1<<40 | unix.AF_NETLINK, unix.SOCK_RAW, 1<<40 | unix.NETLINK_AUDIT}, noProtocol},
+		{"TCP by its protocol", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_TCP}, retAllow},
 		{"filter by seccomp", unix.SYS_SECCOMP, []uint64{secModeFilter}, einval},
 		{"filter by seccomp with high bits", unix.SYS_SECCOMP, []uint64{1<<40 | secModeFilter}, einval},
 		{"actions of seccomp", unix.SYS_SECCOMP, []uint64{2}, retAllow},
@@ -138,6 +144,10 @@ func TestFilterJumps(t *testing.T) {
 		{"delegation", unix.SYS_FCNTL, []uint64{3, 1040}, eperm},
 		{"limit of core files", unix.SYS_PRLIMIT64, []uint64{0, unix.RLIMIT_CORE, 0x7fff00000000}, retErrno},
 		{"limit of core files, old call", unix.SYS_SETRLIMIT, []uint64{unix.RLIMIT_CORE, 0x1000}, retErrno},
+		{"limit of core files, and what it was", unix.SYS_PRLIMIT64, []uint64{0, unix.RLIMIT_CORE, 0x1000, 0x2000}, eperm},
+		{"and what it was, far up", unix.SYS_PRLIMIT64, []uint64{0, unix.RLIMIT_CORE, 0x1000, 0x7fff00000000}, eperm},
+		{"the old call has no third argument", unix.SYS_SETRLIMIT, []uint64{unix.RLIMIT_CORE, 0x1000, 0x2000}, retErrno},
+		{"another limit, and what it was", unix.SYS_PRLIMIT64, []uint64{0, unix.RLIMIT_NOFILE, 0x1000, 0x2000}, retAllow},
 		{"read the limit of core files", unix.SYS_PRLIMIT64, []uint64{0, unix.RLIMIT_CORE, 0, 0x1000}, retAllow},
 		{"another limit", unix.SYS_PRLIMIT64, []uint64{0, unix.RLIMIT_NOFILE, 0x1000}, retAllow},
 		{"skipped by a tracer", 0xffffffff, nil, enosys},
@@ -156,7 +166,7 @@ func TestFilterJumps(t *testing.T) {
 	for nr := range uint32(1000) {
 		all := ^uint64(0)
 		got := eval(auditArch, nr, all, all, all, all)
-		byValue := []uint32{unix.SYS_IOCTL, unix.SYS_FCNTL, unix.SYS_SETSOCKOPT, unix.SYS_SECCOMP, unix.SYS_PRCTL, unix.SYS_PRLIMIT64, unix.SYS_SETRLIMIT}
+		byValue := []uint32{unix.SYS_IOCTL, unix.SYS_FCNTL, unix.SYS_SETSOCKOPT, unix.SYS_SECCOMP, unix.SYS_PRCTL, unix.SYS_PRLIMIT64, unix.SYS_SETRLIMIT, unix.SYS_SOCKET}
 		if plain := got == retAllow; plain == special[nr] && !slices.Contains(byValue, nr) {
 			t.Errorf("system call %d with all bits set: %#x", nr, got)
 		}
