@@ -77,10 +77,25 @@ func (d *Doctor) Doctor(ctx context.Context, p auth.Principal, probe bool) (*cli
 	if err := d.cfg.Sessions.Accepting(); err != nil {
 		return nil, err
 	}
-	for i, runtime := range d.cfg.Drivers[d.cfg.Driver].Runtimes(ctx) {
+	driver := d.cfg.Drivers[d.cfg.Driver]
+	names, err := driver.Runtimes(ctx)
+	if err != nil {
+		found.Checks = append(found.Checks, client.Check{
+			Group: "runtime", Name: d.cfg.Driver, Status: client.CheckFail, Detail: "not looked at from inside, since its runtimes are not known: " + err.Error(),
+			Hint: "put right what the checks of the driver name, and ask again",
+		})
+	}
+	for i, runtime := range names {
 		suffix := ""
 		if i > 0 {
 			suffix = " (" + runtime + ")"
+		}
+		if err := driver.Try(ctx, runtime); err != nil {
+			found.Checks = append(found.Checks, client.Check{
+				Group: "runtime", Name: runtime, Status: client.CheckNA, Detail: "not looked at from inside, since it does not work now: " + err.Error(),
+				Hint: "ask again; where it stays so, its line among the checks of the host says more",
+			})
+			continue
 		}
 		found.Checks = append(found.Checks, d.probe(ctx, p, runtime, suffix)...)
 		found.Checks = append(found.Checks, d.network(ctx, p, runtime, suffix))

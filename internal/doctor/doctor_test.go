@@ -17,10 +17,13 @@ var root = auth.Principal{Tenant: "a", Admin: true}
 // fake has sessions in which nothing is as it should be.
 type fake struct {
 	sandbox.Driver
-	refuse, full error
+	refuse, full, unknown error
+	broken                map[string]error
 }
 
-func (fake) Runtimes(context.Context) []string { return []string{"one", "two"} }
+func (f *fake) Runtimes(context.Context) ([]string, error) { return []string{"one", "two"}, f.unknown }
+
+func (f *fake) Try(_ context.Context, name string) error { return f.broken[name] }
 
 func (fake) Networking(string) error { return nil }
 
@@ -88,6 +91,27 @@ func TestNoSessions(t *testing.T) {
 	}
 	if _, err := of(&fake{}).Doctor(t.Context(), auth.Principal{Tenant: "a"}, false); err == nil {
 		t.Error("everybody may ask")
+	}
+}
+
+// TestUnknownRuntimes: a runtime that cannot be looked at from inside is named, with the reason,
+// and so is a driver that does not say which it has.
+func TestUnknownRuntimes(t *testing.T) {
+	d, err := of(&fake{broken: map[string]error{"one": errors.New("boom")}, unknown: errors.New("silence")}).Doctor(t.Context(), root, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, first := "", 0
+	for _, c := range d.Checks {
+		if c.Group == "runtime" && !c.Probed {
+			said += c.Name + ": " + c.Detail + "\n"
+		}
+		if c.Probed && c.Group != "runtime" && !strings.HasSuffix(c.Name, " (two)") {
+			first++
+		}
+	}
+	if want := "fake: not looked at from inside, since its runtimes are not known: silence\none: not looked at from inside, since it does not work now: boom\n"; said != want || first != 0 {
+		t.Errorf("said %q, %d checks of what does not work", said, first)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -49,6 +51,8 @@ var (
 	ErrGone = errors.New("sandbox is gone")
 	// ErrUnsupported: this host or driver cannot enforce what was asked for.
 	ErrUnsupported = errors.New("not enforceable on this host")
+	// ErrNoRuntime: no runtime has the name.
+	ErrNoRuntime = errors.New("no such runtime")
 	// ErrMountTarget: the place where a worktree or mount should appear is not a
 	// plain directory inside, or is not free.
 	ErrMountTarget = errors.New("mount_target_not_plain")
@@ -273,12 +277,24 @@ type Driver interface {
 	// Destroy kills and removes all that List would show of rec. Doing it twice
 	// is no error. After it returns nil no process of the sandbox is alive.
 	Destroy(ctx context.Context, rec Record) error
-	// Runtimes says which values of Spec.Runtime can be used here, default first.
-	Runtimes(ctx context.Context) []string
+	// Runtimes are the names that Spec.Runtime may be, default first. Whether a runtime works
+	// Try says. The error is why they are not known now.
+	Runtimes(ctx context.Context) ([]string, error)
+	// Try says why no sandbox can be made with a runtime; nil where it can, as far as that is
+	// known before. It is ErrNoRuntime, with the names that there are, where none has the name.
+	// Any other error is of now: who asks again has it tried again.
+	Try(ctx context.Context, runtime string) error
 }
 
-// OpError says what was being done to which sandbox. Those who tell a client, who knows that,
-// take Err.
+// CheckRuntime is ErrNoRuntime where a name is none of those that there are.
+func CheckRuntime(name string, there []string) error {
+	if slices.Contains(there, name) {
+		return nil
+	}
+	return fmt.Errorf("%w %.100q; there are: %s", ErrNoRuntime, name, strings.Join(there, ", "))
+}
+
+// OpError says what was being done to which sandbox. A client, who knows that, is told Wrong.
 type OpError struct {
 	Doing, Session string
 	Err            error
@@ -289,6 +305,14 @@ func (e *OpError) Error() string { return fmt.Sprintf("%s sandbox %s: %v", e.Doi
 
 // Unwrap gives what went wrong.
 func (e *OpError) Unwrap() error { return e.Err }
+
+// Wrong is what went wrong, without what a driver was doing to which sandbox.
+func Wrong(err error) string {
+	if op, ok := errors.AsType[*OpError](err); ok {
+		err = op.Err
+	}
+	return err.Error()
+}
 
 // Failed makes an error, if there is one, an OpError. It is for drivers to defer.
 func Failed(err *error, doing, session string) {

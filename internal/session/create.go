@@ -148,7 +148,7 @@ func (l *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreat
 		}
 	}
 	asked := r.Limits
-	notes, err := l.checkCreate(&r, d, set, ten, l.bounds(p, set, from))
+	notes, err := l.checkCreate(ctx, &r, d, set, ten, l.bounds(p, set, from))
 	if err != nil {
 		return nil, err
 	}
@@ -359,14 +359,6 @@ func (s *Session) checkpointNote() []string {
 	return nil
 }
 
-// wrong is what went wrong, without what a driver was doing to which sandbox.
-func wrong(err error) string {
-	if op, ok := errors.AsType[*sandbox.OpError](err); ok {
-		err = op.Err
-	}
-	return err.Error()
-}
-
 // startFailed removes what start made and says what went wrong.
 func (l *life) startFailed(s *Session, cause error) error {
 	ended := s.isEnding() // by somebody else, and that is why
@@ -389,9 +381,9 @@ func (l *life) startFailed(s *Session, cause error) error {
 	case errors.As(cause, &ce): // a hook's
 		return ce
 	case errors.Is(cause, sandbox.ErrUnsupported):
-		return fault.Invalid.Errorf("%s", plain.Cut(wrong(cause), call.MaxNote)).Next("leave out what is not enforceable here, or ask for another runtime; toolctl doctor shows what this host can")
+		return fault.Invalid.Errorf("%s", plain.Cut(sandbox.Wrong(cause), call.MaxNote)).Next("leave out what is not enforceable here, or ask for another runtime; toolctl doctor shows what this host can")
 	case errors.Is(cause, sandbox.ErrMountTarget):
-		return fault.Invalid.Errorf("%s", plain.Cut(wrong(cause), call.MaxNote)).
+		return fault.Invalid.Errorf("%s", plain.Cut(sandbox.Wrong(cause), call.MaxNote)).
 			Next("it must be a plain directory (of git's config, a file), not a link; put that right, or leave the mount out")
 	case errors.Is(cause, store.ErrFull), errors.Is(cause, context.Canceled):
 		return l.internal("create session "+s.id, cause)

@@ -355,12 +355,29 @@ func TestRequireRuntime(t *testing.T) {
 		saying string
 	}{
 		{alice, "fake", client.CodeForbidden, `run on other (require_runtime), and this one asks for "fake"`},
-		{bob, "", client.CodeInvalidRequest, `runtime "absent" cannot be used here; there are: fake, other`},
+		{bob, "", client.CodeInvalidRequest, `no such runtime "absent"; there are: fake, other`},
 	} {
 		_, err := h.m.Create(t.Context(), tt.who, client.SessionCreate{Runtime: tt.asked})
 		if codeOfErr(err) != tt.code || !strings.Contains(fmt.Sprint(err), tt.saying) {
 			t.Errorf("asked for %q: %v, want %s saying %q", tt.asked, err, tt.code, tt.saying)
 		}
+	}
+}
+
+// TestRuntimeFails: a runtime that there is and that fails is no mistake of the client's, and is
+// tried again.
+func TestRuntimeFails(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	h.host.fail("try other", errors.New("no such luck"))
+	_, err := h.m.Create(t.Context(), alice, client.SessionCreate{Runtime: "other"})
+	if codeOfErr(err) != client.CodeOverloaded || !strings.Contains(fmt.Sprint(err), "no such luck") || !strings.Contains(fmt.Sprint(err), "try again") {
+		t.Errorf("it fails: %v", err)
+	}
+	h.host.fail("try other", nil)
+	h.create(alice, client.SessionCreate{Runtime: "other"})
+	if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{Runtime: "third"}); codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(fmt.Sprint(err), "there are: fake, other") {
+		t.Errorf("there is no such: %v", err)
 	}
 }
 

@@ -75,8 +75,13 @@ func (b *fakeBox) lastRequest() agent.Request {
 	return b.last
 }
 
-func (h *fakeHost) Name() string                      { return "fake" }
-func (h *fakeHost) Runtimes(context.Context) []string { return []string{"fake", "other"} }
+func (h *fakeHost) Name() string { return "fake" }
+
+func (h *fakeHost) Runtimes(context.Context) ([]string, error) { return []string{"fake", "other"}, nil }
+
+func (h *fakeHost) Try(_ context.Context, name string) error {
+	return cmp.Or(sandbox.CheckRuntime(name, []string{"fake", "other"}), h.fault("try "+name))
+}
 
 func (h *fakeHost) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	if err := h.fault("create"); err != nil {

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"context"
+	"errors"
 	"path"
 	"regexp"
 	"slices"
@@ -10,6 +12,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/cache/builtin"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/environ"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
@@ -37,7 +40,7 @@ var (
 
 // checkCreate checks all of a request that can be checked without looking at
 // the host, and fills in what was left out.
-func (dm *daemon) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Settings, ten Tenant, bounds limits.Config) (notes []string, err error) {
+func (dm *daemon) checkCreate(ctx context.Context, r *client.SessionCreate, d sandbox.Driver, set *Settings, ten Tenant, bounds limits.Config) (notes []string, err error) {
 	if r.Name != "" && (!namePattern.MatchString(r.Name) || strings.HasPrefix(r.Name, "ses_")) {
 		return nil, fault.Invalid.Errorf("name %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit and not with ses_", shown(r.Name))
 	}
@@ -47,7 +50,7 @@ func (dm *daemon) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Se
 	if err := tool.CheckChoice(r.Tools); err != nil {
 		return nil, fault.Invalid.Errorf("tools: %v", err)
 	}
-	if err := dm.checkRuntime(r, d, ten); err != nil {
+	if err := dm.checkRuntime(ctx, r, d, ten); err != nil {
 		return nil, err
 	}
 	if err := checkLabels(r.Labels); err != nil {
@@ -80,7 +83,7 @@ func (dm *daemon) bounds(p auth.Principal, set *Settings, from trees.Seed) limit
 
 // checkRuntime settles which runtime the session has, where the request or the
 // tenant says it.
-func (dm *daemon) checkRuntime(r *client.SessionCreate, d sandbox.Driver, ten Tenant) error {
+func (dm *daemon) checkRuntime(ctx context.Context, r *client.SessionCreate, d sandbox.Driver, ten Tenant) error {
 	if want := ten.RequireRuntime; want != "" {
 		if r.Runtime != "" && r.Runtime != want {
 			return fault.Forbidden.Errorf("sessions of this tenant run on %s (require_runtime), and this one asks for %q", want, shown(r.Runtime)).
@@ -88,10 +91,24 @@ func (dm *daemon) checkRuntime(r *client.SessionCreate, d sandbox.Driver, ten Te
 		}
 		r.Runtime = want
 	}
-	if r.Runtime != "" && !slices.Contains(d.Runtimes(dm.ctx), r.Runtime) {
-		return fault.Invalid.Errorf("runtime %q cannot be used here; there are: %s; toolctl doctor says why", shown(r.Runtime), strings.Join(d.Runtimes(dm.ctx), ", "))
+	if r.Runtime == "" {
+		return nil
 	}
-	return nil
+	err := d.Try(ctx, r.Runtime)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil: // the client has left
+		return err
+	case errors.Is(err, sandbox.ErrNoRuntime):
+		hint := "take one of those"
+		if ten.RequireRuntime != "" {
+			hint = "an administrator has to set the tenant's require_runtime to one of those"
+		}
+		return fault.Invalid.Errorf("%w", err).Next(hint)
+	}
+	return fault.Overloaded.Errorf("no sandbox can be made with the runtime %q now: %s", shown(r.Runtime), plain.Cut(sandbox.Wrong(err), call.MaxNote)).
+		Next("try again; where it stays so, toolctl doctor shows what is wrong with it")
 }
 
 func notYet(field, value, hint string) error {

@@ -143,13 +143,21 @@ func writeFiles(dir string) (map[string]string, error) {
 // Runtimes implements sandbox.Driver: those of the Engine that make containers of
 // this host's processes, the Engine's default first. Others are refused when a
 // sandbox of theirs has been made.
-func (d *Driver) Runtimes(ctx context.Context) []string {
+func (d *Driver) Runtimes(ctx context.Context) ([]string, error) {
 	info, err := d.engine.info(ctx)
 	if err != nil {
-		d.log.Warn("runtimes of the Docker Engine are not known", "error", err)
-		return nil
+		return nil, err
 	}
-	return runtimes(info)
+	return runtimes(info), nil
+}
+
+// Try implements sandbox.Driver: the Engine says which there are, and nothing of how they are.
+func (d *Driver) Try(ctx context.Context, name string) error {
+	names, err := d.Runtimes(ctx)
+	if err != nil {
+		return err
+	}
+	return sandbox.CheckRuntime(name, names)
 }
 
 func runtimes(info *engineInfo) []string {

@@ -176,8 +176,11 @@ func TestEngineIsNotThere(t *testing.T) {
 	if _, err := d.Create(t.Context(), plainSpec()); err == nil || !strings.Contains(err.Error(), "systemctl start docker") {
 		t.Errorf("create: %v", err)
 	}
-	if names := d.Runtimes(t.Context()); len(names) > 0 {
-		t.Errorf("runtimes are %v", names)
+	if names, err := d.Runtimes(t.Context()); len(names) > 0 || err == nil {
+		t.Errorf("runtimes are %v, %v", names, err)
+	}
+	if err := d.Try(t.Context(), "runc"); err == nil || errors.Is(err, sandbox.ErrNoRuntime) {
+		t.Errorf("whether there is a runtime: %v; that is not known", err)
 	}
 	checks := d.Host(t.Context())
 	if len(checks) != 1 || checks[0].Status != client.CheckFail || checks[0].Hint == "" {

@@ -68,7 +68,10 @@ func (r *Remote) Close() error {
 }
 
 // Runtimes implements sandbox.Driver.
-func (r *Remote) Runtimes(ctx context.Context) []string { return r.d.Runtimes(ctx) }
+func (r *Remote) Runtimes(ctx context.Context) ([]string, error) { return r.d.Runtimes(ctx) }
+
+// Try implements sandbox.Driver.
+func (r *Remote) Try(ctx context.Context, name string) error { return r.d.Try(ctx, name) }
 
 // List implements sandbox.Driver.
 func (r *Remote) List(ctx context.Context, owner string) ([]sandbox.Record, error) {

@@ -31,7 +31,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (_ sandbox.Sandb
 	if err := d.programs.Ready(); err != nil {
 		return nil, err
 	}
-	c, err := d.begin(&spec)
+	c, err := d.begin(ctx, &spec)
 	if err != nil {
 		return nil, whyNot(err, d.cfg.UIDBase)
 	}
@@ -106,8 +106,8 @@ func (c *creation) keep(f *os.File) *os.File {
 }
 
 // begin claims the session's name on disk.
-func (d *Driver) begin(s *sandbox.Spec) (*creation, error) {
-	rt, err := d.runtime(s.Runtime)
+func (d *Driver) begin(ctx context.Context, s *sandbox.Spec) (*creation, error) {
+	rt, err := d.runtime(ctx, s.Runtime)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -59,7 +61,7 @@ type Driver struct {
 	root     *rootfs
 	cg       *cgroup.Tree
 	probes   runtimeProbes
-	gvisors  gvisors
+	gvisors  sync.Map // by path of a runtime: whether it is gVisor
 	log      *slog.Logger
 	names    []string // of runtimes, default first
 	seccomp  *specs.LinuxSeccomp
@@ -75,7 +77,7 @@ func New(cfg Config) (*Driver, error) {
 	}
 	d := &Driver{
 		cfg: cfg, dir: filepath.Join(cfg.RunDir, "oci"), log: cfg.Log, names: names,
-		probes: runtimeProbes{results: map[string]probeResult{}},
+		probes: runtimeProbes{works: map[string]bool{}, alive: map[string]bool{}},
 	}
 	for _, dir := range []string{d.dir, d.sandboxesDir(), d.rootsDir()} {
 		if err := errors.Join(makeDir(dir, 0o711), state.Sweep(dir)); err != nil {
@@ -176,7 +178,7 @@ func passable(dir string) error {
 }
 
 // runtime finds the runtime of a spec or record.
-func (d *Driver) runtime(name string) (runtime, error) {
+func (d *Driver) runtime(ctx context.Context, name string) (runtime, error) {
 	if name == "" {
 		name = d.names[0]
 	}
@@ -185,8 +187,9 @@ func (d *Driver) runtime(name string) (runtime, error) {
 		return runtime{}, fmt.Errorf("runtime %q is not configured; there is %s: %w", name, strings.Join(d.names, ", "), sandbox.ErrUnsupported)
 	}
 	rt := runtime{name: name, path: path, root: d.runtimeRoot(name)}
-	rt.gvisor = d.isGVisor(rt)
-	return rt, nil
+	var err error
+	rt.gvisor, err = d.isGVisor(ctx, rt)
+	return rt, err
 }
 
 // runtimeRoot is where a runtime keeps its state.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -55,30 +54,19 @@ var gvisorFlags = []string{
 	"--host-settings", "ignore", // the host is the administrator's
 }
 
-// gvisors remembers which runtimes are gVisor.
-type gvisors struct {
-	mu    sync.Mutex // guards known, and lets one be asked at a time
-	known map[string]bool
-}
-
-// isGVisor asks a runtime what it is. Its name says nothing: it may be configured
-// by any path.
-func (d *Driver) isGVisor(rt runtime) bool {
-	d.gvisors.mu.Lock()
-	defer d.gvisors.mu.Unlock()
-	if is, ok := d.gvisors.known[rt.path]; ok {
-		return is
+// isGVisor asks a runtime what it is, until it has said so. Its name says nothing: it may be
+// configured by any path.
+func (d *Driver) isGVisor(ctx context.Context, rt runtime) (bool, error) {
+	if is, ok := d.gvisors.Load(rt.path); ok {
+		return is.(bool), nil
 	}
-	version, err := rt.version(context.Background())
+	version, err := rt.version(ctx)
 	if err != nil {
-		return false // it will fail where that is told; perhaps it is there later
+		return false, err
 	}
 	is := strings.HasPrefix(version, "runsc ")
-	if d.gvisors.known == nil {
-		d.gvisors.known = map[string]bool{}
-	}
-	d.gvisors.known[rt.path] = is
-	return is
+	d.gvisors.Store(rt.path, is)
+	return is, nil
 }
 
 // forGVisor changes a bundle's configuration into one for gVisor.

@@ -37,7 +37,7 @@ func (d *Driver) Host(ctx context.Context) []client.Check {
 	for i, name := range d.names {
 		c := d.runtimeCheck(ctx, name, i == 0)
 		if checks = append(checks, c); c.Status == client.CheckOK {
-			checks = append(checks, d.overlayCheck(name))
+			checks = append(checks, d.overlayCheck(ctx, name))
 		}
 	}
 	return checks
@@ -133,13 +133,13 @@ func (d *Driver) tryIDMap(dir string) error {
 
 func (d *Driver) runtimeCheck(ctx context.Context, name string, isDefault bool) client.Check {
 	c := client.Check{Group: "runtime", Name: name, Status: client.CheckOK}
-	rt, err := d.runtime(name)
+	rt, err := d.runtime(ctx, name)
 	if err == nil {
 		c.Detail, err = rt.version(ctx)
 	}
 	if err == nil {
 		c.Probed = true
-		err = d.probe(ctx, name)
+		err = d.Try(ctx, name)
 	}
 	if err == nil {
 		c.Detail += " runs sandboxes (" + rt.path + ")"
@@ -159,9 +159,9 @@ func (d *Driver) runtimeCheck(ctx context.Context, name string, isDefault bool) 
 }
 
 // overlayCheck says what sessions with a runtime that works have of the mode overlay.
-func (d *Driver) overlayCheck(name string) client.Check {
+func (d *Driver) overlayCheck(ctx context.Context, name string) client.Check {
 	c := client.Check{Group: "worktree", Name: "mode overlay with " + name, Status: client.CheckOK, Detail: "all of it, while a session lives and afterwards"}
-	if rt, err := d.runtime(name); err == nil && rt.gvisor {
+	if rt, err := d.runtime(ctx, name); err == nil && rt.gvisor {
 		c.Status, c.Detail = client.CheckWarn, "checkpoint, restore, undo, fork and apply wait for the end of a session: gVisor takes no mount into a running sandbox"
 		c.Hint = "end the session first: its changes are kept"
 	}

@@ -8,9 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
@@ -19,41 +22,61 @@ import (
 const (
 	// probeOwner labels the throw-away sandboxes of this file.
 	probeOwner = "probe"
-	// probeUIDBase is their uid range, the last one there is.
+	// probeUIDBase begins the uid range of those of the first runtime, the last range that
+	// there is. Each further runtime has the one below.
 	probeUIDBase = 1<<32 - 3<<16
 	probeTime    = 30 * time.Second
-	// probeAgain is how long a failure is believed; success is, for good.
-	probeAgain = 30 * time.Second
 )
 
-// runtimeProbes remembers which runtimes work here.
+// runtimeProbes remembers which runtimes work here. A failure is not remembered: that a runtime
+// was killed, or the host too busy, says nothing about the next time.
 type runtimeProbes struct {
-	// mu guards results and lets one probe run at a time.
-	mu      sync.Mutex
-	results map[string]probeResult
+	asked singleflight.Group // by name; who asks while it is probed has the same answer
+	mu    sync.Mutex         // guards the fields below
+	works map[string]bool    // by name, for good
+	alive map[string]bool    // the sandboxes of probes that run
 }
 
-type probeResult struct {
-	err  error
-	when time.Time
+// Runtimes implements sandbox.Driver.
+func (d *Driver) Runtimes(context.Context) ([]string, error) { return d.names, nil }
+
+// Try implements sandbox.Driver: it makes a sandbox, until that has worked once. Versions and
+// feature lists have been wrong about that too often. A probe goes on when the one who asked
+// leaves, for others who wait for it.
+func (d *Driver) Try(ctx context.Context, name string) error {
+	if err := sandbox.CheckRuntime(name, d.names); err != nil {
+		return err
+	}
+	answer := d.probes.asked.DoChan(name, func() (any, error) { return nil, d.probe(name) })
+	select {
+	case r := <-answer:
+		return r.Err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
-// probe says whether a runtime really runs sandboxes here, by making one.
-// Versions and feature lists have been wrong about that too often.
-func (d *Driver) probe(ctx context.Context, name string) error {
+// probe is Try for one at a time.
+func (d *Driver) probe(name string) error {
 	d.probes.mu.Lock()
-	defer d.probes.mu.Unlock()
-	if r, ok := d.probes.results[name]; ok && (r.err == nil || time.Since(r.when) < probeAgain) {
-		return r.err
+	works := d.probes.works[name]
+	d.probes.mu.Unlock()
+	if works {
+		return nil
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
+	defer cancel()
 	err := d.probeOnce(ctx, name)
-	if ctx.Err() != nil {
-		return err // says nothing about the runtime
+	switch {
+	case err == nil:
+		d.probes.mu.Lock()
+		d.probes.works[name] = true
+		d.probes.mu.Unlock()
+		return nil
+	case ctx.Err() != nil:
+		err = fmt.Errorf("it has not made a sandbox within %s: %w", probeTime, err)
 	}
-	d.probes.results[name] = probeResult{err, time.Now()}
-	if err != nil {
-		d.log.Warn("runtime does not work here", "runtime", name, "error", err)
-	}
+	d.log.Warn("runtime does not work here now", "runtime", name, "error", err)
 	return err
 }
 
@@ -61,20 +84,16 @@ func (d *Driver) probeOnce(ctx context.Context, name string) error {
 	if _, err := os.Stat(d.cfg.Runtimes[name]); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
-	defer cancel()
-	// What an earlier process has left of its probes.
-	old, err := d.List(ctx, probeOwner)
-	for _, rec := range old {
-		err = errors.Join(err, d.Destroy(ctx, rec))
-	}
-	if err != nil {
+	if err := d.sweepProbes(ctx); err != nil {
 		return err
 	}
 	random := make([]byte, 32) // the agent takes no shorter nonce
 	rand.Read(random)
+	id := "probe-" + hex.EncodeToString(random[:8])
+	defer d.probing(id)()
+	base := probeUIDBase - uint32(slices.Index(d.names, name))*sandbox.RangeSize
 	spec := sandbox.Spec{
-		ID:    sandbox.ID{SessionID: "probe-" + hex.EncodeToString(random[:8]), Incarnation: "probe", Owner: probeOwner, UIDBase: probeUIDBase},
+		ID:    sandbox.ID{SessionID: id, Incarnation: "probe", Owner: probeOwner, UIDBase: base},
 		Shape: sandbox.Shape{Runtime: name, Limits: client.Limits{Tmp: 1 << 20}},
 		Claim: sandbox.Claim{Worktree: sandbox.Worktree{Mode: client.WorktreeEmpty, Target: sandbox.Workspace}},
 		Nonce: random,
@@ -86,15 +105,31 @@ func (d *Driver) probeOnce(ctx context.Context, name string) error {
 	return errors.Join(sb.Close(), d.Destroy(ctx, sb.Record()))
 }
 
-// Runtimes implements sandbox.Driver: those that really work, default first.
-func (d *Driver) Runtimes(ctx context.Context) []string {
-	var list []string
-	for _, name := range d.names {
-		if d.probe(ctx, name) == nil {
-			list = append(list, name)
+// probing says of a probe's sandbox that it is at work, until over is called.
+func (d *Driver) probing(id string) (over func()) {
+	d.probes.mu.Lock()
+	defer d.probes.mu.Unlock()
+	d.probes.alive[id] = true
+	return func() {
+		d.probes.mu.Lock()
+		defer d.probes.mu.Unlock()
+		delete(d.probes.alive, id)
+	}
+}
+
+// sweepProbes removes what is left of probes that were cut short, by this process or an earlier
+// one.
+func (d *Driver) sweepProbes(ctx context.Context) error {
+	old, err := d.List(ctx, probeOwner)
+	for _, rec := range old {
+		d.probes.mu.Lock()
+		alive := d.probes.alive[rec.SessionID]
+		d.probes.mu.Unlock()
+		if !alive {
+			err = errors.Join(err, d.Destroy(ctx, rec))
 		}
 	}
-	return list
+	return err
 }
 
 // version is the first line of `--version`.

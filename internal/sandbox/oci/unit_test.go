@@ -2,13 +2,17 @@ package oci_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/oci"
 	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
@@ -83,8 +87,13 @@ func TestHost(t *testing.T) {
 			t.Errorf("%s is %q, want %s", name, status[name], want)
 		}
 	}
-	if got := f.driver.Runtimes(context.Background()); !slices.Equal(got, []string{"runc"}) {
-		t.Errorf("runtimes are %v", got)
+	if got, err := f.driver.Runtimes(t.Context()); err != nil || !slices.Equal(got, []string{"runc", "absent", "false"}) {
+		t.Errorf("runtimes are %v, %v", got, err)
+	}
+	for name, want := range map[string]string{"runc": "<nil>", "absent": "no such file", "false": "exit status 1", "other": "no such runtime"} {
+		if err := f.driver.Try(t.Context(), name); !strings.Contains(fmt.Sprint(err), want) || errors.Is(err, sandbox.ErrNoRuntime) != (name == "other") {
+			t.Errorf("try %s: %v", name, err)
+		}
 	}
 	f.nothingLeft(f.Spec())
 }

@@ -46,8 +46,12 @@ type host struct {
 	boxes map[string]*box
 }
 
-func (driver) Name() string                      { return "example" }
-func (driver) Runtimes(context.Context) []string { return []string{"example"} }
+func (driver) Name() string                               { return "example" }
+func (driver) Runtimes(context.Context) ([]string, error) { return []string{"example"}, nil }
+
+func (driver) Try(_ context.Context, name string) error {
+	return sandbox.CheckRuntime(name, []string{"example"})
+}
 
 func (d driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	if err := errors.Join(ctx.Err(), refuse(&spec)); err != nil {

@@ -1,0 +1,89 @@
+package oci_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// moody is a runtime that fails as often as there are files in its directory, each time in the
+// way that the first of them names, and works else.
+const moody = `#!/bin/sh
+case " $* " in *" run "*)
+	for mood in %[1]s/*; do
+		[ -e "$mood" ] || break
+		rm "$mood"
+		case $mood in
+		*fails) echo "no such luck" >&2; exit 1 ;;
+		*is-killed) kill -9 $$ ;;
+		*hangs) read line <%[2]s; exit 1 ;;
+		esac
+	done ;;
+esac
+exec %[3]s "$@"
+`
+
+// TestTryAgain: that a runtime has failed is not believed the next time, whichever way it
+// failed; one that hangs holds no other one's probe, and nobody who does not want to wait.
+func TestTryAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	moods, fifo, script := filepath.Join(f.Dir, "moods"), filepath.Join(f.Dir, "fifo"), filepath.Join(f.Dir, "moody")
+	err := errors.Join(os.Mkdir(moods, 0o700), unix.Mkfifo(fifo, 0o600),
+		os.WriteFile(script, fmt.Appendf(nil, moody, moods, fifo, f.cfg.Runtimes["runc"]), 0o700))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.cfg.Runtimes["moody"], f.cfg.DefaultRuntime = script, "runc"
+	d := f.open()
+	mood := func(name string) {
+		if err := os.WriteFile(filepath.Join(moods, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{"fails": "no such luck", "is-killed": "killed"} {
+		mood(name)
+		if err := d.Try(f.Ctx(), "moody"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("it %s: %v", name, err)
+		}
+	}
+	mood("hangs")
+	hung := make(chan error, 1)
+	go func() { hung <- d.Try(f.Ctx(), "moody") }()
+	held, err := os.OpenFile(fifo, os.O_WRONLY, 0) // once it is read
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if err := d.Try(f.Ctx(), "runc"); err != nil {
+		t.Errorf("another one, meanwhile: %v", err)
+	}
+	left := errors.New("left")
+	ctx, leave := context.WithCancelCause(t.Context())
+	leave(left)
+	if err := d.Try(ctx, "moody"); !errors.Is(err, left) {
+		t.Errorf("who does not wait: %v", err)
+	}
+	select {
+	case err := <-hung:
+		t.Errorf("it has answered: %v", err)
+	default:
+	}
+	held.Close()
+	if err := <-hung; err == nil {
+		t.Error("it hung, and works")
+	}
+	if err := d.Try(f.Ctx(), "moody"); err != nil {
+		t.Errorf("the next time: %v", err)
+	}
+	mood("fails") // nobody asks it any more
+	if err := d.Try(f.Ctx(), "moody"); err != nil {
+		t.Errorf("it has worked: %v", err)
+	}
+}
