@@ -89,6 +89,7 @@ func TestRealMoved(t *testing.T) {
 		a.apply(id, client.ApplyRequest{Paths: whole})
 		a.shown("after an apply, "+then, id)
 		a.refused("after an apply, "+then, id)
+		a.comesBack(then, id)
 		if _, err := a.m.trees.Discard(t.Context(), owner, id, client.DiscardRequest{Paths: []string{"removed/e"}}); err != nil {
 			t.Error(err)
 		}
@@ -99,6 +100,29 @@ func TestRealMoved(t *testing.T) {
 			a.end(id)
 		}
 	}
+}
+
+// comesBack sees that what is lost is known as well after all was discarded and came back, and
+// where a session begins with what had been there.
+func (a *applyRig) comesBack(then, id string) {
+	a.t.Helper()
+	const name = "all"
+	_, err := a.m.trees.Checkpoint(a.t.Context(), owner, id, client.CheckpointCreate{Name: name})
+	a.must(err)
+	_, err = a.m.trees.Discard(a.t.Context(), owner, id, client.DiscardRequest{})
+	a.must(err)
+	if c, err := a.m.trees.Changes(a.t.Context(), owner, id, client.DiffQuery{}); err != nil || c.Files+len(c.Incomplete) > 0 {
+		a.t.Errorf("%s: all was discarded: %+v, %v", then, c, err)
+	}
+	fork, err := a.m.trees.Fork(a.t.Context(), owner, id, client.ForkRequest{At: name})
+	a.must(err)
+	a.shown("in a fork, "+then, fork.ID)
+	a.refused("in a fork, "+then, fork.ID)
+	a.end(fork.ID)
+	_, err = a.m.trees.Restore(a.t.Context(), owner, id, client.RestoreRequest{Checkpoint: name})
+	a.must(err)
+	a.shown("come back, "+then, id)
+	a.refused("come back, "+then, id)
 }
 
 // host does something in a directory of the source, as its owner.

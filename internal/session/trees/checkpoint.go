@@ -302,29 +302,31 @@ func (s *Service) Fork(ctx context.Context, p auth.Principal, id string, r clien
 		return nil, s.sessions.Internal("fork session "+x.row.ID, err)
 	}
 	x.Step("forked from")
-	if v, _, err = s.sessions.Begin(ctx, p, forkRequest(x.row, r), Seed{Lower: from, From: x.tree}); err != nil {
+	if v, _, err = s.sessions.Begin(ctx, p, forkRequest(x.row, r), *from); err != nil {
 		return nil, err
 	}
 	s.sessions.Publish(x.row, client.EventWorktreeForked, v)
 	return v, nil
 }
 
-// forkPoint are the layers that a fork begins with.
-func (x *subject) forkPoint(ctx context.Context, at string) ([]string, error) {
+// forkPoint is what a fork begins with.
+func (x *subject) forkPoint(ctx context.Context, at string) (*Seed, error) {
 	if at == "" && x.live == nil {
-		return x.tree.Layers(), nil
+		return &Seed{Lower: x.tree.Layers(), From: x.tree}, nil
 	}
 	if at == "" {
 		if _, err := x.freeze(ctx, layers.Checkpoint{Cause: causeFork}); err != nil {
 			return nil, err
 		}
-		return x.tree.Lower, nil
+		return &Seed{Lower: x.tree.Lower, From: x.tree}, nil
 	}
 	c, err := x.find(at)
 	if err != nil {
 		return nil, err
 	}
-	return c.Layers, nil
+	then := *x.tree
+	then.Incomplete = c.Incomplete
+	return &Seed{Lower: c.Layers, From: &then}, nil
 }
 
 // forkRequest asks for a session like another one.

@@ -55,12 +55,12 @@ func mergeSoon(ctx context.Context, x *subject) {
 
 // weldSome merges layers as they are, and reports whether it could.
 func weldSome(ctx context.Context, x *subject) bool {
-	from := x.tree.Lower[:mergeable(x.store, x.tree)]
+	n := mergeable(x.store, x.tree)
 	over := x.watch(opMerge)
-	into, err := layers.Welding{Store: x.store}.Weld(context.WithoutCancel(ctx), from)
+	into, err := layers.Welding{Store: x.store}.Weld(context.WithoutCancel(ctx), x.tree.Lower[:n])
 	if err == nil {
 		x.Step("welded")
-		err = x.store.Merge(x.row.ID, from, into.Layer, x.tree.Incomplete, x.tree.Origins)
+		err = x.store.Merge(x.tree, n, into.Layer, nil, nil)
 		into.Release()
 		over(&err)
 	}
@@ -101,7 +101,10 @@ func (x *subject) merge(ctx context.Context, p auth.Principal) error {
 	if err != nil {
 		return err
 	}
-	return x.store.Merge(x.row.ID, x.tree.Lower[:n], into.layer, m.lost, m.origins)
+	if err = x.store.Merge(x.tree, n, into.layer, m.lost, m.origins); errors.Is(err, layers.ErrOther) {
+		return nil // it went back, or was applied: the next merge is of what it has then
+	}
+	return err
 }
 
 // hasRoom reports whether the disk of a tree has room for a second time what its uppermost n

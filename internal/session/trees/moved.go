@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path"
 	"slices"
@@ -25,9 +24,6 @@ import (
 // maxBelow bounds the entries below moved directories that are looked at, as those of an
 // apply are: where there are more, nobody knows whether all are there.
 const maxBelow = 200_000
-
-// maxOrigins bounds the moved directories of a tree whose origins are kept beside the layers.
-const maxOrigins = 10_000
 
 // moves is what is known of the moved directories of a tree.
 type moves struct {
@@ -69,9 +65,7 @@ func (s *shared) moved(ctx context.Context, t *layers.Tree) (*moves, error) {
 			why, gone, is := look.at(&all[i])
 			if why != "" {
 				m.add(&all[i], why, gone)
-				is = t.Origins[all[i].From]
-			}
-			if is != "" && len(m.origins) < maxOrigins {
+			} else if len(m.origins) < layers.MaxOrigins {
 				m.origins[all[i].From] = is
 			}
 		}
@@ -92,7 +86,12 @@ func (m *moves) add(d *layers.Moved, why string, gone bool) {
 
 // know keeps what moved directories are in the source, where layers cannot say it.
 func (s *shared) know(t *layers.Tree, m *moves) error {
-	if len(m.origins) == 0 || maps.Equal(m.origins, t.Origins) {
+	more := false
+	for from := range m.origins {
+		_, known := t.Origins[from]
+		more = more || !known
+	}
+	if !more || len(t.Origins) >= layers.MaxOrigins {
 		return nil
 	}
 	now, err := layers.Know(s.store, t.Session, m.origins)
@@ -262,8 +261,18 @@ func complete(lost []layers.Incomplete, r client.ApplyRequest) error {
 // maxLost bounds the incomplete directories that an error names.
 const maxLost = 1000
 
+// maxLostBytes bounds what a merge has to remember of incomplete directories: each checkpoint
+// that is made afterwards may have a list of its own of them.
+const maxLostBytes = 1 << 20
+
 // mergeable says why no layer is to be made of the tree's: files that are away may come back.
 func (m *moves) mergeable() error {
+	left := maxLostBytes
+	for _, i := range m.lost {
+		if left -= len(i.Path) + len(i.From) + len(i.Why); left < 0 {
+			return fault.Conflict.Errorf("%d directories that were moved in the session are not whole in the source, more than are remembered", len(m.lost))
+		}
+	}
 	if len(m.away) == 0 {
 		return nil
 	}

@@ -77,6 +77,9 @@ type plainTree Tree
 type treeFile struct {
 	plainTree
 	Checkpoints []checkpointFile `json:"checkpoints,omitempty"`
+	// Apart: checkpoints say what is incomplete of theirs. Without it an older daemon wrote the file,
+	// and what is incomplete of the tree may be of any of them.
+	Apart bool `json:"incomplete_apart,omitempty"`
 }
 
 // checkpointFile is a Checkpoint there.
@@ -84,20 +87,28 @@ type checkpointFile struct {
 	Checkpoint
 	// Below is how many of the lowest layers of the checkpoint before follow on Layers.
 	Below int `json:"below,omitempty"`
+	// Incomplete is nil where the checkpoint before has the same; before the first one there are
+	// none.
+	Incomplete *[]Incomplete `json:"incomplete,omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler.
 func (t *Tree) MarshalJSON() ([]byte, error) {
-	f := treeFile{plainTree: plainTree(*t)}
-	var before []string
+	f := treeFile{plainTree: plainTree(*t), Apart: len(t.Checkpoints) > 0}
+	var before Checkpoint
 	for _, c := range t.Checkpoints {
 		n := 0
-		for n < min(len(before), len(c.Layers)) && before[len(before)-1-n] == c.Layers[len(c.Layers)-1-n] {
+		for n < min(len(before.Layers), len(c.Layers)) && before.Layers[len(before.Layers)-1-n] == c.Layers[len(c.Layers)-1-n] {
 			n++
 		}
-		before = c.Layers
-		c.Layers = c.Layers[:len(c.Layers)-n]
-		f.Checkpoints = append(f.Checkpoints, checkpointFile{c, n})
+		in := checkpointFile{Checkpoint: c, Below: n}
+		in.Layers = c.Layers[:len(c.Layers)-n]
+		if !slices.Equal(c.Incomplete, before.Incomplete) {
+			lost := append([]Incomplete{}, c.Incomplete...) // none is not null, which would be the same
+			in.Incomplete = &lost
+		}
+		before = c
+		f.Checkpoints = append(f.Checkpoints, in)
 	}
 	return json.Marshal(&f)
 }
@@ -109,16 +120,26 @@ func (t *Tree) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	*t = Tree(f.plainTree)
-	var before []string
-	for _, c := range f.Checkpoints {
-		if c.Below < 0 || c.Below > len(before) {
+	var before Checkpoint
+	if !f.Apart {
+		before.Incomplete = t.Incomplete
+	}
+	for _, in := range f.Checkpoints {
+		c := in.Checkpoint
+		if in.Below < 0 || in.Below > len(before.Layers) {
 			return errors.New("a checkpoint has layers of one before that does not have them")
 		}
-		if c.Below > 0 {
-			c.Layers = slices.Concat(c.Layers, before[len(before)-c.Below:])
+		if in.Below > 0 {
+			c.Layers = slices.Concat(c.Layers, before.Layers[len(before.Layers)-in.Below:])
 		}
-		before = c.Layers
-		t.Checkpoints = append(t.Checkpoints, c.Checkpoint)
+		switch {
+		case in.Incomplete == nil:
+			c.Incomplete = before.Incomplete
+		case len(*in.Incomplete) > 0:
+			c.Incomplete = *in.Incomplete
+		}
+		before = c
+		t.Checkpoints = append(t.Checkpoints, c)
 	}
 	return nil
 }

@@ -11,13 +11,21 @@ import (
 
 // TestFile: a tree comes out of its file as it went in, whatever layers its checkpoints
 // have, and a thousand checkpoints that lie over one another take little. A file of an
-// earlier toold, which has all layers of each, is read too.
+// earlier toold, which has all layers of each, is read too: what is incomplete of the tree may be
+// of each of its checkpoints.
 func TestFile(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for round := range 200 {
 		tree := &Tree{Session: "ses_1", Since: 7, Upper: "layer_u", Lower: []string{"layer_l"}}
 		var layers []string
+		var lost []Incomplete
 		for i := range r.IntN(20) {
+			switch r.IntN(6) {
+			case 0:
+				lost = append(slices.Clone(lost), Incomplete{Path: fmt.Sprint("p", i), Why: "gone", Gone: i%2 == 0})
+			case 1:
+				lost = nil
+			}
 			switch r.IntN(6) {
 			case 0: // merged, or gone back
 				layers = layers[r.IntN(len(layers)+1):]
@@ -29,16 +37,25 @@ func TestFile(t *testing.T) {
 			if len(layers) == 0 {
 				layers = nil
 			}
-			tree.Checkpoints = append(tree.Checkpoints, Checkpoint{ID: fmt.Sprint("cp_", i), Undone: r.IntN(2) == 0, Layers: layers})
+			tree.Checkpoints = append(tree.Checkpoints, Checkpoint{ID: fmt.Sprint("cp_", i), Undone: r.IntN(2) == 0, Layers: layers, Incomplete: lost})
 		}
-		for form, v := range map[string]any{"now": tree, "earlier": (*plainTree)(tree)} {
-			data, err := json.Marshal(v)
+		tree.Incomplete = lost
+		earlier := *tree
+		earlier.Checkpoints = slices.Clone(tree.Checkpoints)
+		for i := range earlier.Checkpoints {
+			earlier.Checkpoints[i].Incomplete = lost
+		}
+		for form, v := range map[string]struct {
+			in   any
+			want *Tree
+		}{"now": {tree, tree}, "earlier": {(*plainTree)(tree), &earlier}} {
+			data, err := json.Marshal(v.in)
 			var got Tree
 			if err == nil {
 				err = json.Unmarshal(data, &got)
 			}
-			if err != nil || !reflect.DeepEqual(&got, tree) {
-				t.Fatalf("round %d, %s: %v\ngot %+v\nof  %s\nwant %+v", round, form, err, got, data, tree)
+			if err != nil || !reflect.DeepEqual(&got, v.want) {
+				t.Fatalf("round %d, %s: %v\ngot %+v\nof  %s\nwant %+v", round, form, err, got, data, v.want)
 			}
 		}
 	}

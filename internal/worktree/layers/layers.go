@@ -43,6 +43,8 @@ var (
 	ErrNone = errors.New("there is none")
 	// ErrTaken: a checkpoint of that name exists.
 	ErrTaken = errors.New("there is a checkpoint of that name")
+	// ErrOther: the tree has other layers by now.
+	ErrOther = errors.New("its layers are others by now")
 	// ErrDeep: the tree has MaxLayers lower layers.
 	ErrDeep = fmt.Errorf("there are %d layers", MaxLayers)
 )
@@ -95,10 +97,11 @@ type Tree struct {
 	Merged     []string `json:"merged,omitempty"`
 	MergedInto string   `json:"merged_into,omitempty"`
 	// Incomplete are moved directories that the source did not have as a whole when the layers were
-	// made one: what is missing in them shows no more.
+	// made one: what is missing in them shows no more. A list is not changed, but replaced.
 	Incomplete []Incomplete `json:"incomplete,omitempty"`
-	// Origins say what moved directories were in the source, by their paths there, where the layers
-	// do not. A map is not changed, but replaced.
+	// Origins say what moved directories were in the source when they were first seen, by their
+	// paths there, since the layers may not. They are those of all checkpoints, too. A map is not
+	// changed, but replaced.
 	Origins map[string]string `json:"origins,omitempty"`
 	// Wrote is when the session's own changes were last written to the source, in ns.
 	Wrote int64 `json:"wrote,omitempty"`
@@ -161,6 +164,8 @@ type Checkpoint struct {
 	// Stale: it is from before changes were applied to the source.
 	Stale  bool     `json:"stale,omitempty"`
 	Layers []string `json:"layers,omitempty"`
+	// Incomplete is what Tree.Incomplete was then: it belongs to the layers.
+	Incomplete []Incomplete `json:"-"` // see checkpointFile
 }
 
 // Own is the layer that was frozen for the checkpoint, "" where it is that of one before.

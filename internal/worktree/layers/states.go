@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -35,7 +36,8 @@ func (s *Store) Freeze(session string, c Checkpoint) (*Tree, error) {
 		if len(layers) > MaxLayers {
 			return ErrDeep
 		}
-		c.ID, c.Created, c.Layers = "cp_"+strings.ToLower(rand.Text()[:20]), time.Now().UTC().Truncate(time.Millisecond), layers
+		c.ID, c.Created = "cp_"+strings.ToLower(rand.Text()[:20]), time.Now().UTC().Truncate(time.Millisecond)
+		c.Layers, c.Incomplete = layers, t.Incomplete
 		t.Checkpoints = append(t.Checkpoints, c)
 		if len(layers) == len(t.Lower) || !t.Ended.IsZero() {
 			return s.writeLocked(t)
@@ -66,20 +68,50 @@ func (t *Tree) merged(layers []string) []string {
 	return layers
 }
 
-// Merge says that a layer is the same as several which follow each other in the lower
-// ones of a tree, and what was known of moved directories then: the layers do not say it.
-func (s *Store) Merge(session string, from []string, into string, lost []Incomplete, origins map[string]string) error {
-	_, err := s.change(session, func(t *Tree) error {
+// Merge says that a layer is the same as the uppermost n lower ones of a tree, as that was when
+// this began, and what was known of moved directories at the end of it: the layer does not say it.
+// ErrOther: the tree does not have those layers one over the other any more, and stays as it is.
+func (s *Store) Merge(began *Tree, n int, into string, lost []Incomplete, origins map[string]string) error {
+	from := began.Lower[:n]
+	_, err := s.change(began.Session, func(t *Tree) error {
+		was := *t
+		if was.Merged, was.MergedInto = from, into; slices.Equal(was.merged(t.Lower), t.Lower) {
+			return ErrOther
+		}
 		t.Merged, t.MergedInto = from, into
-		t.Incomplete, t.Origins = lost, origins
+		t.Incomplete = slices.Clone(t.Incomplete)
+		for _, i := range lost {
+			// What was known at the beginning and is not now was discarded meanwhile.
+			if !slices.Contains(began.Incomplete, i) && !slices.Contains(t.Incomplete, i) {
+				t.Incomplete = append(t.Incomplete, i)
+			}
+		}
+		t.know(origins)
 		return nil
 	})
 	return err
 }
 
-// Know keeps what moved directories were in the source.
+// MaxOrigins bounds Tree.Origins.
+const MaxOrigins = 10_000
+
+// Know keeps what moved directories are in the source, for those of which nothing is known.
 func Know(s *Store, session string, origins map[string]string) (*Tree, error) {
-	return s.change(session, func(t *Tree) error { t.Origins = origins; return nil })
+	return s.change(session, func(t *Tree) error { t.know(origins); return nil })
+}
+
+func (t *Tree) know(origins map[string]string) {
+	all := maps.Clone(t.Origins)
+	for from, is := range origins {
+		if _, known := all[from]; known || len(all) >= MaxOrigins {
+			continue
+		}
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[from] = is
+	}
+	t.Origins = all
 }
 
 // Forgive forgets that directories are incomplete, where these paths are of no use any more.
@@ -103,6 +135,7 @@ func (s *Store) Restore(session, checkpoint string) (*Tree, error) {
 		for j := range t.Checkpoints[i:] {
 			t.Checkpoints[i+j].Undone = true
 		}
+		t.Incomplete = t.Checkpoints[i].Incomplete
 		return t.Checkpoints[i].Layers, nil
 	})
 }
@@ -118,7 +151,7 @@ func (s *Store) reset(session string, to func(*Tree) ([]string, error)) (*Tree, 
 		if t.Lower, err = to(t); err != nil {
 			return err
 		}
-		t.Merged, t.MergedInto, t.Origins = nil, "", nil
+		t.Merged, t.MergedInto = nil, ""
 		if !t.Ended.IsZero() {
 			t.Upper = ""
 			return s.writeLocked(t)
@@ -157,12 +190,13 @@ func (s *Store) Settle(session string, lower []string, lost []Incomplete) (*Tree
 }
 
 // Outdate says that changes are about to be applied to the source: no checkpoint that was
-// made before can come back.
+// made before can come back. The tree is settled: no directory in it is moved.
 func (s *Store) Outdate(session string) (*Tree, error) {
 	return s.change(session, func(t *Tree) error {
-		t.Wrote = Now()
+		t.Wrote, t.Origins = Now(), nil
 		for i := range t.Checkpoints {
-			t.Checkpoints[i].Stale, t.Checkpoints[i].Layers = true, nil
+			c := &t.Checkpoints[i]
+			c.Stale, c.Layers, c.Incomplete = true, nil, nil
 		}
 		return nil
 	})
@@ -175,7 +209,7 @@ func (s *Store) Applied(session string, since int64) (*Tree, error) {
 		if t.begin(since); !t.Ended.IsZero() {
 			t.Checkpoints = nil
 		}
-		t.Incomplete = nil
+		t.Incomplete, t.Origins = nil, nil
 		return nil, nil
 	})
 }
