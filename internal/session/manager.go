@@ -268,6 +268,7 @@ func (m *Manager) Checks(ctx context.Context) (checks []client.Check) {
 	}
 	add("driver "+m.cfg.Driver, "it answers", failingWith(fmt.Sprintf("the driver %s does not answer", m.cfg.Driver), m.drives.ask(ctx, m)),
 		"see whether what it talks to runs; the daemon's log has the cause")
+	checks = append(checks, trees.CheckApplies())
 	return checks
 }
 

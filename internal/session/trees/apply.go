@@ -218,4 +218,20 @@ func (s *Service) RecoverAll(ctx context.Context) {
 			s.log.Warn("finished an apply of an earlier daemon", "session", session, "outcome", fmt.Sprintf("%+v", *r))
 		}
 	}
+	for _, what := range apply.Trouble() {
+		s.log.Error("an apply was cut off that this daemon cannot finish", "what", what)
+	}
+}
+
+// CheckApplies says for doctor whether applies were cut off that this daemon cannot finish.
+func CheckApplies() client.Check {
+	c := client.Check{Group: "host", Name: "cut-off applies", Status: client.CheckOK, Detail: "none is left to other daemons"}
+	if all := apply.Trouble(); len(all) > 0 {
+		c.Status, c.Detail = client.CheckWarn, all[0]
+		if len(all) > 1 {
+			c.Detail += fmt.Sprintf(", and %d more", len(all)-1)
+		}
+		c.Hint = "start that daemon, which finishes it; until then applies to the same files are refused"
+	}
+	return c
 }

@@ -140,7 +140,7 @@ func (j *Job) run(ctx context.Context, d *state, archive io.Reader) (*client.App
 	if err := d.hold(ctx, j.Source); err != nil {
 		return nil, err
 	}
-	sp, err := newSpool(d, limits, j)
+	sp, err := newSpool(ctx, d, limits, j)
 	if err != nil {
 		return nil, err
 	}
@@ -204,14 +204,14 @@ func (j *Job) write(ctx context.Context, d *state, sp *spool, p *plan, report *r
 		err = context.Cause(ctx)
 	}
 	if err == nil {
-		err = d.commit()
+		err = d.commit(ctx, string(p.Source))
 	}
 	if err != nil {
 		return nil, j.undo(ctx, d, p, err)
 	}
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), commitTime, errSlow)
 	defer cancel()
-	w.ctx = ctx
+	w.ctx, w.buf = ctx, &buffer{ctx, sp.buf.b}
 	if err := w.carryOut(d, j.Owner, j.Source); err != nil {
 		return nil, err
 	}

@@ -77,7 +77,7 @@ type spool struct {
 	size   int64 // of all files, also of those that are not kept
 	limits Limits
 	names  int
-	buf    buffer
+	buf    *buffer
 	room   func(bytes int64) error // asked before anything is written
 	keeps  func(*change) bool      // whether a content is wanted, and not its hash alone
 }
@@ -89,19 +89,37 @@ const maxPieces = 4000
 // of it is read.
 const maxHoles = 8
 
-// buffer is for copying many files, one after the other.
-type buffer []byte
-
-func newBuffer() buffer { return make(buffer, 64<<10) }
-
-// copy is io.Copy through the buffer.
-func (b buffer) copy(w io.Writer, r io.Reader) (int64, error) {
-	// Files would find ways of their own, with buffers of their own.
-	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, b)
+// buffer is for copying many files, one after the other. A file of one hole takes no room, and
+// may take hours: all that reads goes through it, and ends with its context.
+type buffer struct {
+	ctx context.Context //nolint:containedctx // of the one job that it lives for
+	b   []byte
 }
 
+func newBuffer(ctx context.Context) *buffer { return &buffer{ctx, make([]byte, 64<<10)} }
+
+// copy is io.Copy through the buffer.
+func (b *buffer) copy(w io.Writer, r io.Reader) (int64, error) {
+	// Files would find ways of their own, with buffers of their own.
+	return io.CopyBuffer(struct{ io.Writer }{w}, b.reader(r), b.b)
+}
+
+// reader ends with the context of the buffer.
+func (b *buffer) reader(r io.Reader) io.Reader {
+	return readFunc(func(p []byte) (int, error) {
+		if b.ctx.Err() != nil {
+			return 0, context.Cause(b.ctx)
+		}
+		return r.Read(p)
+	})
+}
+
+type readFunc func(p []byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
 // newSpool makes an empty spool, or one of a copy's archive.
-func newSpool(d *state, limits Limits, j *Job) (*spool, error) {
+func newSpool(ctx context.Context, d *state, limits Limits, j *Job) (*spool, error) {
 	of := j.Copy
 	flags := os.O_RDWR | os.O_CREATE | os.O_EXCL
 	if of != nil {
@@ -115,7 +133,7 @@ func newSpool(d *state, limits Limits, j *Job) (*spool, error) {
 		return nil, fmt.Errorf("keep the changes: %w", err)
 	}
 	step("spool made")
-	s := &spool{f: f, limits: limits, buf: newBuffer(), room: j.Room}
+	s := &spool{f: f, limits: limits, buf: newBuffer(ctx), room: j.Room}
 	if s.room == nil {
 		s.room = func(int64) error { return nil }
 	}
@@ -387,13 +405,17 @@ func (s *spool) keep(c *change, r io.Reader) error {
 	}
 	h, end := sha256.New(), int64(0)
 	for _, p := range pieces {
-		zeros(h, p[0]-end)
+		if err := s.zeros(h, p[0]-end); err != nil {
+			return err
+		}
 		if err := s.piece(c, h, r, p[0], p[1]); err != nil {
 			return err
 		}
 		end = p[0] + p[1]
 	}
-	zeros(h, c.size-end)
+	if err := s.zeros(h, c.size-end); err != nil {
+		return err
+	}
 	s.data += sum
 	s.size += c.size
 	c.data = nil // and no more is needed of it
@@ -411,7 +433,7 @@ func (s *spool) keep(c *change, r io.Reader) error {
 // piece keeps some bytes of a file. Where nobody has said what of it are holes, zeros are.
 func (s *spool) piece(c *change, h io.Writer, r io.Reader, at, size int64) error {
 	for left := size; left > 0; {
-		b := s.buf[:min(int64(len(s.buf)), left)]
+		b := s.buf.b[:min(int64(len(s.buf.b)), left)]
 		n, err := io.ReadFull(r, b)
 		if n < len(b) && (err == nil || errors.Is(err, io.EOF)) {
 			return broken("%s: %d of its %d bytes", shown(c.path), size-left+int64(n), size)
@@ -458,10 +480,10 @@ func (w *spooling) Write(p []byte) (int, error) {
 var noBytes [64 << 10]byte
 
 // zeros writes so many of them to a hash.
-func zeros(h io.Writer, n int64) {
-	for ; n > 0; n -= int64(len(noBytes)) {
-		_, _ = h.Write(noBytes[:min(n, int64(len(noBytes)))]) // which never fails
-	}
+func (s *spool) zeros(h io.Writer, n int64) error {
+	zero := readFunc(func(p []byte) (int, error) { return copy(p, noBytes[:]), nil })
+	_, err := s.buf.copy(h, io.LimitReader(zero, n))
+	return err
 }
 
 func allZero(b []byte) bool { return bytes.Equal(b, noBytes[:len(b)]) }

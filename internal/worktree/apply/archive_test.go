@@ -3,6 +3,7 @@ package apply
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"testing/iotest"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/fault"
 )
 
@@ -187,7 +189,7 @@ func FuzzArchive(f *testing.F) {
 		d, err := openState(t.TempDir())
 		must(t, err)
 		defer d.close()
-		sp, err := newSpool(d, Limits{Bytes: 1 << 20, Entries: 100, Names: 1 << 16}, &Job{})
+		sp, err := newSpool(t.Context(), d, Limits{Bytes: 1 << 20, Entries: 100, Names: 1 << 16}, &Job{})
 		must(t, err)
 		defer sp.f.Close()
 		changes, err := sp.read(t.Context(), bytes.NewReader(archive))
@@ -203,4 +205,32 @@ func FuzzArchive(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What reads files ends with its request, though they are one hole that is read for days.
+func TestCancelledInHoles(t *testing.T) {
+	t.Parallel()
+	const size = 1 << 43
+	given := errors.New("given up")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(given)
+	d, err := openState(t.TempDir())
+	must(t, err)
+	defer d.close()
+	sp, err := newSpool(ctx, d, Limits{Bytes: size, Entries: 1, Names: 1}, &Job{})
+	must(t, err)
+	defer sp.f.Close()
+	for _, data := range [][][2]int64{{}, {{size - 1, 1}}} {
+		if err := sp.keep(&change{kind: beneath.File, size: size, data: data}, strings.NewReader("x")); !errors.Is(err, given) {
+			t.Errorf("a hole of a session, before %v: %v", data, err)
+		}
+	}
+	g := begin(t, tree(t, map[string]string{"x": ""}))
+	must(t, os.Truncate(g.source+"/x", size))
+	dir, err := os.Open(g.source)
+	must(t, err)
+	defer dir.Close()
+	if _, err := versionOf(int(dir.Fd()), "x", sp.buf, nil); !errors.Is(err, given) {
+		t.Errorf("a hole of the source: %v", err)
+	}
 }

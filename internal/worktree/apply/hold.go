@@ -4,11 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -30,12 +27,10 @@ import (
 // renames it, and the path in its file system, which is the same whichever mount leads there.
 // What another file system is mounted in is not above: no job goes over a mount.
 //
-// A job that is killed loses the lock, and leaves a mark if its plan was committed: a file that
-// names its directory and what it had locked. Who takes a lock next that is in the way of it
-// carries that plan out first.
+// A job that is killed loses the lock, and leaves a mark if its plan was committed. The next job
+// whose lock is in the way of it carries that plan out first.
 type hold struct {
-	file  hostlock.File
-	marks string
+	file hostlock.File
 	sourceNames
 }
 
@@ -58,13 +53,12 @@ func (d *state) hold(ctx context.Context, source *os.File) error {
 	if err != nil {
 		return writeError(err)
 	}
-	dir := hostlock.Dir()
-	h := &hold{marks: filepath.Join(dir, "applies"), sourceNames: n}
-	if err := os.MkdirAll(h.marks, 0o700); err != nil {
+	if err := os.MkdirAll(marksDir(), 0o700); err != nil {
 		return fmt.Errorf("lock a source: %w", err)
 	}
+	h := &hold{sourceNames: n}
 	for end := time.Now().Add(holdTime); ; {
-		if h.file, err = hostlock.Open(filepath.Join(dir, "sources")); err != nil {
+		if h.file, err = hostlock.Open(filepath.Join(hostlock.Dir(), "sources")); err != nil {
 			return fmt.Errorf("lock a source: %w", err)
 		}
 		ok, err := h.lock()
@@ -177,93 +171,8 @@ func namesOf(dir *os.File) (n sourceNames, err error) {
 	return n, nil
 }
 
-// mark is what is left of a job whose plan was committed and not carried out.
-type mark struct {
-	Dir string `json:"dir"`
-	sourceNames
-}
-
-func (h *hold) markOf(dir string) string {
-	sum := sha256.Sum256([]byte(dir))
-	return filepath.Join(h.marks, hex.EncodeToString(sum[:]))
-}
-
-// mark marks that the plan of a directory is being carried out.
-func (h *hold) mark(dir string) error {
-	text, err := json.Marshal(mark{dir, h.sourceNames})
-	if err != nil {
-		return err
-	}
-	name := h.markOf(dir)
-	err = os.WriteFile(name+newSuffix, text, 0o600)
-	if err == nil {
-		err = os.Rename(name+newSuffix, name)
-	}
-	if err != nil {
-		return fmt.Errorf("mark a source: %w", err)
-	}
-	step("marked")
-	return nil
-}
-
-// unmark takes back the mark of a directory.
-func (h *hold) unmark(dir string) {
-	_ = os.Remove(h.markOf(dir)) // who finds it finds nothing to do
-}
-
 // near says whether one of two sources is, or lies in, the other.
 func (n sourceNames) near(m sourceNames) bool {
 	in := func(all []int64) func(int64) bool { return func(x int64) bool { return slices.Contains(all, x) } }
 	return slices.ContainsFunc(n.Own, in(m.Own)) || slices.ContainsFunc(n.Own, in(m.Above)) || slices.ContainsFunc(m.Own, in(n.Above))
-}
-
-// finishOthers carries out the plans that others have committed for the source and died with.
-func (d *state) finishOthers(ctx context.Context) error {
-	names, err := os.ReadDir(d.held.marks)
-	if err != nil {
-		return fmt.Errorf("look for marks on a source: %w", err)
-	}
-	for _, n := range names {
-		text, err := os.ReadFile(filepath.Join(d.held.marks, n.Name()))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // carried out meanwhile: it was of another source
-		}
-		var m mark
-		if err == nil {
-			err = json.Unmarshal(text, &m)
-		}
-		if err != nil && filepath.Ext(n.Name()) == newSuffix {
-			continue // of one that is being written, whose plan is not committed
-		}
-		if err != nil {
-			return fmt.Errorf("read the mark on a source: %s: %w", n.Name(), err)
-		}
-		if m.Dir == d.dir || !d.held.near(m.sourceNames) {
-			continue
-		}
-		if err := d.finishOther(ctx, m.Dir); err != nil {
-			return fault.Overloaded.Errorf("nothing was applied: %w: one before it is not finished: %w", ErrHeld, err).
-				Next("it is tried again with each apply and when its daemon starts: see to what it says, and try again")
-		}
-	}
-	return nil
-}
-
-// finishOther carries out the plan of another directory, with the lock of this one.
-func (d *state) finishOther(ctx context.Context, dir string) error {
-	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-		d.held.unmark(dir)
-		return nil
-	}
-	o, err := openState(dir)
-	if err != nil {
-		return err
-	}
-	defer o.lock.Close()
-	o.held = d.held
-	_, err = o.recoverHeld(ctx) // which takes the mark back with the plan
-	if errors.Is(err, errElsewhere) {
-		return nil // until it is back there, nobody can
-	}
-	return err
 }

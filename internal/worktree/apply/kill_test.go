@@ -22,8 +22,10 @@ const childVar = "TOOLD_APPLY_CHILD"
 type child struct {
 	State, Source, Archive string // Archive "" recovers
 	Since                  int64
-	Other                  Other // for whom bases are kept
-	Kill                   int   // at which step; 0 for none
+	Other                  Other  // for whom bases are kept
+	Kill                   int    // at which step; 0 for none
+	At                     string // at the step of that name
+	Private                string // a directory at which it has an empty file system of its own
 }
 
 func TestMain(m *testing.M) {
@@ -43,8 +45,8 @@ func runChild(text string) error {
 		return err
 	}
 	n := 0
-	step = func(string) {
-		if n++; n == c.Kill {
+	step = func(name string) {
+		if n++; n == c.Kill || c.At != "" && name == c.At {
 			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 			select {}
 		}
@@ -77,6 +79,10 @@ func (c child) run(t *testing.T) (killed bool) {
 	must(t, err)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childVar+"="+string(text))
+	if c.Private != "" {
+		must(t, os.MkdirAll(c.Private, 0o700))
+		unshareAt(cmd, c.Private)
+	}
 	out, err := cmd.CombinedOutput()
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	if killed = ok && exit.ExitCode() < 0; !killed && err != nil {

@@ -115,7 +115,7 @@ type base struct {
 
 // read reads the bases of the first paths, and gives the paths that are left.
 func (l *Look) read(ctx context.Context, root int, had bases, all map[string]own, paths []string, room int64) (some []base, left []string, err error) {
-	dirs, buf, sum := &dirs{open: []openDir{{path: ".", fd: root}}}, newBuffer(), int64(0)
+	dirs, buf, sum := &dirs{open: []openDir{{path: ".", fd: root}}}, newBuffer(ctx), int64(0)
 	defer dirs.close(1)
 	for i, p := range paths {
 		if err := context.Cause(ctx); err != nil {

@@ -79,7 +79,7 @@ func (d *state) recoverHeld(ctx context.Context) (*Recovered, error) {
 	}
 	defer content.Close()
 	w := &writer{
-		ctx: ctx, plan: p, content: content, again: true, own: make(map[string]own), buf: newBuffer(),
+		ctx: ctx, plan: p, content: content, again: true, own: make(map[string]own), buf: newBuffer(ctx),
 		report: &report{tasks: p.tasks, left: make(map[int]bool)},
 	}
 	if err := w.carryOut(d, p.Owner, source); err != nil {

@@ -44,7 +44,11 @@ type state struct {
 const lockTime = 2 * time.Second
 
 func openState(dir string) (*state, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
 		return nil, err
 	}
 	f, err := os.Open(dir)
@@ -127,8 +131,8 @@ func (d *state) prepare(p *plan) error {
 }
 
 // commit is the moment from which the plan is carried out, whatever happens.
-func (d *state) commit() error {
-	if err := d.held.mark(d.dir); err != nil {
+func (d *state) commit(ctx context.Context, source string) error {
+	if err := d.mark(ctx, source); err != nil {
 		return err
 	}
 	if err := d.rename(planFile, committedFile); err != nil {
@@ -156,9 +160,7 @@ func (d *state) clear() {
 		_ = os.Remove(d.path(name)) // the next job tries again
 		step(name + " cleared")
 	}
-	if d.held != nil {
-		d.held.unmark(d.dir)
-	}
+	unmark(d.dir)
 }
 
 // plan reads the plan that there is, if there is one.

@@ -203,7 +203,7 @@ func (s *survey) version(c *change, parent int) (version, error) {
 
 // versionOf looks at what a directory has by a name. A file is read through a buffer;
 // without one, it has no sum. content says where to write a copy; nil is nowhere.
-func versionOf(parent int, name string, buf buffer, content func(*unix.Stat_t) io.Writer) (v version, err error) {
+func versionOf(parent int, name string, buf *buffer, content func(*unix.Stat_t) io.Writer) (v version, err error) {
 	fd, err := beneath.Open(parent, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return v, nil
@@ -234,7 +234,7 @@ func versionOf(parent int, name string, buf buffer, content func(*unix.Stat_t) i
 }
 
 // read reads a file, which must be the one that st is of, and stay as it is.
-func read(parent int, name string, st *unix.Stat_t, buf buffer, content func(*unix.Stat_t) io.Writer) (raw, error) {
+func read(parent int, name string, st *unix.Stat_t, buf *buffer, content func(*unix.Stat_t) io.Writer) (raw, error) {
 	fd, err := beneath.Open(parent, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return "", err

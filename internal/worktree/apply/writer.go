@@ -32,7 +32,7 @@ type writer struct {
 	staged    map[int]stamp
 	made      map[string]uint64 // inodes of directories
 	waited    int
-	buf       buffer
+	buf       *buffer
 	own       map[string]own
 	report    *report
 	conflicts conflicts
