@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -138,5 +139,42 @@ func As(ctx context.Context, owner thread.User, dir *os.File, f func(dir int) er
 		return err
 	case <-time.After(stuckTime):
 		return fmt.Errorf("%w: %w", ErrStuck, context.Cause(ctx))
+	}
+}
+
+// opening has the places of which an open was left behind by OpenWithin.
+var opening sync.Map
+
+// OpenWithin opens what is at a place, its absolute path, by open, until ctx ends; then it gives
+// ErrStuck. The goroutine of such an open is left behind, and closes the file if the kernel gives
+// it one after all. Until then others who ask for the same place fail at once: a file system that
+// hangs takes few threads.
+func OpenWithin(ctx context.Context, place string, open func() (*os.File, error)) (*os.File, error) {
+	if _, stuck := opening.Load(place); stuck {
+		return nil, fmt.Errorf("open %s: %w: it is still waited for", place, ErrStuck)
+	}
+	type opened struct {
+		f   *os.File
+		err error
+	}
+	done, tired := make(chan opened), make(chan struct{})
+	go func() {
+		f, err := open()
+		select {
+		case done <- opened{f, err}:
+		case <-tired:
+			opening.Delete(place)
+			if f != nil {
+				_ = f.Close() // nobody waits for it
+			}
+		}
+	}()
+	select {
+	case o := <-done:
+		return o.f, o.err
+	case <-ctx.Done():
+		opening.Store(place, struct{}{})
+		close(tired)
+		return nil, fmt.Errorf("open %s: %w: %w", place, ErrStuck, context.Cause(ctx))
 	}
 }

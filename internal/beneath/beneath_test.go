@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -38,5 +39,39 @@ func TestStuck(t *testing.T) {
 	close(answer)
 	if err := <-ended; err != nil {
 		t.Error("its directory was taken away:", err)
+	}
+}
+
+// An open that does not end is left behind, and is the only one of its place until it does; what
+// it gives after all is closed.
+func TestOpenWithin(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	answer := make(chan *os.File)
+	place := t.TempDir()
+	slow := func() (*os.File, error) { return <-answer, nil }
+	if f, err := OpenWithin(ctx, place, slow); f != nil || !errors.Is(err, ErrStuck) || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, %v", f, err)
+	}
+	open := func() (*os.File, error) { return os.Open(place) }
+	if f, err := OpenWithin(t.Context(), place, open); f != nil || !errors.Is(err, ErrStuck) {
+		t.Errorf("another one, while it is waited for: %v, %v", f, err)
+	}
+	other, err := OpenWithin(t.Context(), t.TempDir(), open)
+	if err != nil {
+		t.Fatal("of another place: ", err)
+	}
+	answer <- other
+	for { // it may not have been told yet
+		if f, err := OpenWithin(t.Context(), place, open); err == nil {
+			_ = f.Close()
+			break
+		} else if !errors.Is(err, ErrStuck) {
+			t.Fatal(err)
+		}
+		runtime.Gosched()
+	}
+	for other.Fd() != ^uintptr(0) {
+		runtime.Gosched()
 	}
 }

@@ -99,7 +99,7 @@ func (s *Store) fill(ctx context.Context, b *Base, u *Use) error {
 }
 
 func (s *Store) fillDir(ctx context.Context, c *copier, root *os.File, u *Use, d *Dir) error {
-	view, err := s.view(u, d)
+	view, err := s.view(ctx, u, d)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (s *Store) fillDir(ctx context.Context, c *copier, root *os.File, u *Use, d
 }
 
 // view mounts, nowhere, what a session sees of a directory, read-only.
-func (s *Store) view(u *Use, d *Dir) (*os.File, error) {
+func (s *Store) view(ctx context.Context, u *Use, d *Dir) (*os.File, error) {
 	o := &Opened{}
 	defer o.Close()
 	lower := []func() (*os.File, error){func() (*os.File, error) { return s.rootOf(u.Disk, d, o) }}
@@ -128,7 +128,7 @@ func (s *Store) view(u *Use, d *Dir) (*os.File, error) {
 	}
 	lower = append(lower, func() (*os.File, error) {
 		if d.From != nil {
-			return o.keep(d.From.Open())
+			return o.keep(d.From.Open(ctx))
 		}
 		return o.keep(os.OpenFile(s.at("empty"), asDir, 0))
 	})

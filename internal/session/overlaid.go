@@ -46,7 +46,7 @@ func (s *Session) Relay(ctx context.Context, t *layers.Tree, o *sandbox.Overlay)
 		return err
 	}
 	target := s.Row().Worktree.Target
-	source, err := t.Source.Open()
+	source, err := t.Source.Open(ctx)
 	if err != nil {
 		return err
 	}

@@ -145,7 +145,7 @@ func (p transactions) recover(ctx context.Context, session, dir string) ([]files
 	if err := json.Unmarshal(text, &at); err != nil {
 		return nil, err
 	}
-	tree, release, err := p.openTree(session, &at)
+	tree, release, err := p.openTree(ctx, session, &at)
 	if errors.Is(err, layers.ErrNone) {
 		return nil, nil // nothing was written
 	}
@@ -166,9 +166,9 @@ func (p transactions) recover(ctx context.Context, session, dir string) ([]files
 }
 
 // openTree opens where the session has written, and says with whose rights.
-func (p transactions) openTree(session string, at *seat) (tree *os.File, release func(), err error) {
+func (p transactions) openTree(ctx context.Context, session string, at *seat) (tree *os.File, release func(), err error) {
 	if at.Mode != client.WorktreeOverlay {
-		tree, err = at.Source.Open()
+		tree, err = at.Source.Open(ctx)
 		return tree, func() { _ = tree.Close() }, err
 	}
 	tree, free, err := p.roster.cfg.Trees.OpenUpper(session)

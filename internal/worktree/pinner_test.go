@@ -2,64 +2,18 @@ package worktree_test
 
 import (
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/worktree"
 )
-
-// hanging is a directory below which every look-up hangs until the function is
-// called: a FUSE file system that nobody serves, mounted nowhere, so that nothing
-// of it outlives this process.
-func hanging(t *testing.T) (dir string, abort func()) {
-	t.Helper()
-	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip("no FUSE here: ", err)
-	}
-	abort = func() { device.Close() }
-	t.Cleanup(abort)
-	fsfd, err := unix.Fsopen("fuse", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		t.Skip("no FUSE here: ", err)
-	}
-	defer unix.Close(fsfd)
-	for _, option := range [][2]string{
-		{"source", "test"}, {"fd", fmt.Sprint(device.Fd())}, {"rootmode", "40000"}, {"user_id", "0"}, {"group_id", "0"},
-	} {
-		if err := unix.FsconfigSetString(fsfd, option[0], option[1]); err != nil {
-			t.Fatalf("%s: %v", option[0], err)
-		}
-	}
-	if err := unix.FsconfigCreate(fsfd); err != nil {
-		t.Fatal(err)
-	}
-	mount, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Close(mount) })
-	base, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir = filepath.Join(base, "hanging")
-	if err := os.Symlink(fmt.Sprintf("/proc/self/fd/%d", mount), dir); err != nil {
-		t.Fatal(err)
-	}
-	return dir, abort
-}
 
 // A file system that hangs costs its user's request and nobody else's.
 func TestPinnerUnresponsive(t *testing.T) {
 	root, _ := tree(t)
-	dir, abort := hanging(t)
+	dir, abort := testrig.Hanging(t)
 	p := worktree.Pinner{Patience: 50 * time.Millisecond}
 	const uid, other = 1000, 1001
 	refused := 0

@@ -58,7 +58,7 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 	x.keep(ctx, x.tree)
 	m, err := x.moved(ctx, x.tree)
 	if err == nil {
-		err = complete(m.lost, r)
+		err = complete(m, r)
 	}
 	if err != nil {
 		return nil, err

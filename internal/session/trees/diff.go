@@ -165,7 +165,7 @@ func (v *view) staleOf(ctx context.Context, places []apply.Place) ([]bool, error
 	if len(places) == 0 {
 		return nil, nil
 	}
-	source, err := v.tree.Source.Open()
+	source, err := v.tree.Source.Open(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func (k *seen) look(ctx context.Context, s *shared, t *layers.Tree) error {
 	if err := k.walk(ctx, int(upper.Fd()), "", &paths); err != nil || len(paths) == 0 {
 		return err
 	}
-	source, err := t.Source.Open()
+	source, err := t.Source.Open(ctx)
 	if err != nil {
 		return err
 	}

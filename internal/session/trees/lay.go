@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
@@ -92,6 +93,8 @@ func (x *subject) lay(ctx context.Context, before *layers.Tree) error {
 		err = fault.Conflict.Errorf("session %s: what is mounted in its worktree would have no place there: %w", x.row.ID, err).Next("make its directory in the source again, then try again")
 	case errors.Is(err, unix.ENOSPC):
 		err = full(x.row.ID)
+	case errors.Is(err, beneath.ErrStuck): // nothing was begun
+		err = fault.Overloaded.Errorf("the source of session %s: %w", x.row.ID, err).Next("see that what serves its file system works, then try again")
 	default:
 		x.live.Lose("its worktree could not be laid anew: " + plain.Cause(err))
 		x.log.Error("lay the worktree of a session anew", "session", x.row.ID, "error", err)

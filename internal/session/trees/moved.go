@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,9 +31,14 @@ type moves struct {
 	some bool // there are any
 	lost []layers.Incomplete
 	// away are those of lost whose files may come back: no layer is to be made without them.
-	away    []layers.Incomplete
+	away []layers.Incomplete
+	// unknown are those of which it could not be seen whether anything is lost.
+	unknown []layers.Incomplete
 	origins map[string]string // what they were in the source, by their paths there
 }
+
+// lookTime bounds one look at moved directories in the source, which others wait for.
+const lookTime = 30 * time.Second
 
 // moved compares the moved directories of a tree with what the source has where they come
 // from: an overlay finds their files there, and a directory that the host removed,
@@ -46,38 +52,60 @@ func (s *shared) moved(ctx context.Context, t *layers.Tree) (*moves, error) {
 	if len(all) == 0 {
 		return m, nil
 	}
-	source, err := t.Source.Open()
+	looked, err := lookAt(ctx, t, all)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	if err != nil {
 		s.log.Warn("look at the source of moved directories", "session", t.Session, "error", err)
-		for i := range all {
-			m.add(&all[i], "the source cannot be looked at", false)
+	}
+	for i := range all {
+		switch d := &all[i]; {
+		case err != nil:
+			m.add(d, &place{why: "and the source cannot be looked at: " + plain.Cause(err), unknown: true})
+		case looked[i].why != "":
+			m.add(d, &looked[i])
+		case len(m.origins) < layers.MaxOrigins:
+			m.origins[d.From] = looked[i].is
 		}
-		return m, nil
+	}
+	return m, nil
+}
+
+// lookAt looks at all in the source, as its owner.
+func lookAt(ctx context.Context, t *layers.Tree, all []layers.Moved) ([]place, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	source, err := t.Source.Open(ctx)
+	if err != nil {
+		return nil, err
 	}
 	defer source.Close()
-	owner := thread.User{UID: t.UID, GID: t.GID}
-	err = beneath.As(ctx, owner, source, func(root int) error {
-		look := sourceLook{ctx: ctx, root: root, since: max(t.Since, t.Wrote) - t.SetBack(), left: maxBelow, known: t.Origins}
+	look := sourceLook{ctx: ctx, since: max(t.Since, t.Wrote) - t.SetBack(), left: maxBelow, known: t.Origins}
+	looked := make([]place, len(all)) // left to the look where that does not end
+	err = beneath.As(ctx, thread.User{UID: t.UID, GID: t.GID}, source, func(root int) error {
+		look.root = root
 		for i := range all {
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
-			why, gone, is := look.at(&all[i])
-			if why != "" {
-				m.add(&all[i], why, gone)
-			} else if len(m.origins) < layers.MaxOrigins {
-				m.origins[all[i].From] = is
-			}
+			looked[i] = look.at(&all[i])
 		}
 		return nil
 	})
-	return m, err
+	if err != nil {
+		return nil, err
+	}
+	return looked, nil
 }
 
-func (m *moves) add(d *layers.Moved, why string, gone bool) {
-	i := layers.Incomplete{Path: d.Path, From: d.From, Why: why, Gone: gone}
-	if gone {
+func (m *moves) add(d *layers.Moved, p *place) {
+	i := layers.Incomplete{Path: d.Path, From: d.From, Why: p.why, Gone: p.gone}
+	switch {
+	case p.gone:
 		m.away = append(m.away, i)
+	case p.unknown:
+		m.unknown = append(m.unknown, i)
 	}
 	if !slices.ContainsFunc(m.lost, func(l layers.Incomplete) bool { return l.Path == d.Path }) {
 		m.lost = append(m.lost, i)
@@ -110,32 +138,65 @@ type sourceLook struct {
 	known map[string]string
 }
 
-// at says why the source does not have all of a moved directory any more, and whether all of
-// it is gone; else what the directory is.
-func (l *sourceLook) at(d *layers.Moved) (why string, gone bool, is string) {
+// place is what the source has where a moved directory comes from.
+type place struct {
+	why     string // it does not have all of it any more; "" where it has
+	gone    bool   // nor any of it
+	unknown bool   // or that could not be seen
+	is      string // what the directory is
+}
+
+// unseen is a place that could not be looked at.
+func unseen(err error) place {
+	return place{why: "which cannot be looked at: " + plain.Cause(err), unknown: true}
+}
+
+// at looks where a moved directory comes from.
+func (l *sourceLook) at(d *layers.Moved) place {
 	fd, err := beneath.Open(l.root, d.From, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return "which is not there any more", true, ""
+	case replaced(err):
+		return place{why: "which is not there any more", gone: true}
 	case err != nil:
-		return "which cannot be looked at: " + plain.Cause(err), false, ""
+		return unseen(err)
 	}
 	defer unix.Close(fd)
-	handle := layers.Handle(fd)
-	is, err = identity(fd, handle)
+	handle, err := layers.Handle(fd)
+	if err != nil {
+		return unseen(err)
+	}
+	is, err := identity(fd, handle)
 	switch was, known := l.known[d.From]; {
 	case err != nil:
-		return "which cannot be looked at: " + plain.Cause(err), false, ""
+		return unseen(err)
 	case known && was != is, !known && d.Handle != nil && handle != nil && string(d.Handle) != string(handle):
-		return "where another directory is now", true, ""
+		return place{why: "where another directory is now", gone: true}
 	}
-	if in, err := l.changed(fd, d.From); err != nil {
-		return plain.Cause(err), false, ""
-	} else if in != "" {
-		return fmt.Sprintf("where files may have come or gone since the session began (in %s)", plain.Name(in)), false, ""
+	in, err := l.changed(fd, d.From)
+	switch {
+	case errors.Is(err, errTooMuch):
+		return place{why: plain.Cause(err)}
+	case err != nil:
+		return unseen(err)
+	case in != "":
+		return place{why: fmt.Sprintf("where files may have come or gone since the session began (in %s)", plain.Name(in))}
 	}
-	return "", false, is
+	return place{is: is}
 }
+
+// replaced reports whether an error says that nothing, or something else, is at a path.
+func replaced(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+}
+
+// shut reports whether an error says that the session could not look there either: it had no
+// right to, or something is mounted there. All others say nothing of what is there.
+func shut(err error) bool {
+	return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EXDEV)
+}
+
+// errTooMuch: a directory has more than can be compared.
+var errTooMuch = errors.New("which has")
 
 // identity tells a directory from all others that may come to its path.
 func identity(fd int, handle []byte) (string, error) {
@@ -161,8 +222,11 @@ func (l *sourceLook) changed(dir int, name string) (string, error) {
 		return name, nil
 	}
 	fd, err := beneath.Open(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if shut(err) {
+		return "", nil
+	}
 	if err != nil {
-		return "", nil // the session could not look into it either
+		return "", err
 	}
 	d := os.NewFile(uintptr(fd), name)
 	defer d.Close()
@@ -178,7 +242,7 @@ func (l *sourceLook) changed(dir int, name string) (string, error) {
 			return "", err
 		}
 		if l.left -= len(entries); l.left < 0 {
-			return "", fmt.Errorf("which has more than %d entries, too many to compare", maxBelow)
+			return "", fmt.Errorf("%w more than %d entries, too many to compare", errTooMuch, maxBelow)
 		}
 		for _, e := range entries {
 			if !e.IsDir() {
@@ -193,11 +257,16 @@ func (l *sourceLook) changed(dir int, name string) (string, error) {
 
 func (l *sourceLook) below(parent int, name, whole string) (string, error) {
 	if len(whole) > beneath.MaxPath { // and each of them has its whole path here
-		return "", errors.New("which has paths that are too long to compare")
+		return "", fmt.Errorf("%w paths that are too long to compare", errTooMuch)
 	}
 	fd, err := beneath.Open(parent, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return "", nil // it is mounted there, which the session did not see, or going just now
+	switch {
+	case replaced(err):
+		return whole, nil // just now
+	case shut(err):
+		return "", nil
+	case err != nil:
+		return "", err
 	}
 	defer unix.Close(fd)
 	return l.changed(fd, whole)
@@ -226,12 +295,12 @@ func shownLost(lost []layers.Incomplete, paths []string) (shown []client.Incompl
 
 // complete refuses to apply directories that are incomplete, unless that is wanted: what the source
 // has lost would be in neither.
-func complete(lost []layers.Incomplete, r client.ApplyRequest) error {
-	if r.Force || len(lost) == 0 {
+func complete(m *moves, r client.ApplyRequest) error {
+	if r.Force || len(m.lost) == 0 {
 		return nil
 	}
 	var found []layers.Incomplete
-	for _, i := range lost {
+	for _, i := range m.lost {
 		made, err := apply.Chooses(r, i.Path)
 		if err != nil {
 			return err
@@ -254,6 +323,10 @@ func complete(lost []layers.Incomplete, r client.ApplyRequest) error {
 		e.Conflicts = append(e.Conflicts, apply.Conflict{Path: plain.Name(i.Path), Why: why})
 		places = append(places, fault.Place{Path: plain.Name(i.Path), Message: why})
 	}
+	if slices.ContainsFunc(found, func(i layers.Incomplete) bool { return slices.Contains(m.unknown, i) }) {
+		return fault.Overloaded.Errorf("%w", e).At(places).
+			Next("see that the file system of the source works and apply again; or apply what is left with --force, or all else (--exclude)")
+	}
 	return fault.Conflict.Errorf("%w", e).At(places).
 		Next("put " + plain.Name(found[0].From) + " back as it was and apply again; or look at what is left (toolctl diff), then apply that with --force, or all else (--exclude)")
 }
@@ -265,7 +338,8 @@ const maxLost = 1000
 // that is made afterwards may have a list of its own of them.
 const maxLostBytes = 1 << 20
 
-// mergeable says why no layer is to be made of the tree's: files that are away may come back.
+// mergeable says why no layer is to be made of the tree's: files that are away may come back, and
+// what could not be seen must be looked at again.
 func (m *moves) mergeable() error {
 	left := maxLostBytes
 	for _, i := range m.lost {
@@ -273,22 +347,23 @@ func (m *moves) mergeable() error {
 			return fault.Conflict.Errorf("%d directories that were moved in the session are not whole in the source, more than are remembered", len(m.lost))
 		}
 	}
-	if len(m.away) == 0 {
-		return nil
+	for _, i := range slices.Concat(m.away, m.unknown) {
+		return fault.Conflict.Errorf("%s was moved in the session from %s, %s", plain.Name(i.Path), plain.Name(i.From), i.Why)
 	}
-	return fault.Conflict.Errorf("%s was moved in the session from %s, %s", plain.Name(m.away[0].Path), plain.Name(m.away[0].From), m.away[0].Why)
+	return nil
 }
 
 // keepMoved keeps what moved directories are in a source whose file system has no handles, from which
 // layers would tell.
 func (s *shared) keepMoved(ctx context.Context, t *layers.Tree) error {
-	source, err := t.Source.Open()
+	source, err := t.Source.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	if layers.Handle(int(source.Fd())) != nil {
-		return nil
+	handle, err := layers.Handle(int(source.Fd()))
+	if err != nil || handle != nil {
+		return err
 	}
 	m, err := s.moved(ctx, t)
 	if err != nil {

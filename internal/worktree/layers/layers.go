@@ -16,6 +16,7 @@
 package layers
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/sandbox/state"
 )
 
@@ -131,9 +133,18 @@ func SourceOf(path string, f *os.File) (Source, error) {
 	return s, nil
 }
 
+// patience bounds how long a source is waited for.
+const patience = 5 * time.Second
+
 // Open opens the source again. What is at its path must be the very directory that it
-// was, however that came there.
-func (s Source) Open() (*os.File, error) {
+// was, however that came there. beneath.ErrStuck: its file system does not answer.
+func (s Source) Open(ctx context.Context) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return beneath.OpenWithin(ctx, s.Path, s.open)
+}
+
+func (s Source) open() (*os.File, error) {
 	f, err := os.OpenFile(s.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err

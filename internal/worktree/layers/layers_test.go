@@ -247,18 +247,18 @@ func TestSource(t *testing.T) {
 	f := must[*os.File](t)(os.Open(path))
 	defer f.Close()
 	src := must[Source](t)(SourceOf(path, f))
-	again := must[*os.File](t)(src.Open())
+	again := must[*os.File](t)(src.Open(t.Context()))
 	_ = again.Close()
 	if err := errors.Join(os.Rename(path, path+".moved"), os.Mkdir(path, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := src.Open(); err == nil {
+	if _, err := src.Open(t.Context()); err == nil {
 		t.Error("another directory was taken for it")
 	}
 	if err := errors.Join(os.Remove(path), os.Symlink(path+".moved", path)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := src.Open(); err == nil {
+	if _, err := src.Open(t.Context()); err == nil {
 		t.Error("a link to it was followed")
 	}
 }

@@ -3,6 +3,7 @@ package layers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path"
 	"slices"
@@ -213,8 +214,11 @@ func (l *lookup) in(p place) (found string, err error) {
 			l.want = below + strings.Join(names[i:], "/")
 			return "", nil
 		}
-		to, is := read(fd, name)
+		to, is, err := read(fd, name)
 		_ = unix.Close(fd)
+		if err != nil {
+			return "", err
+		}
 		if last = is; is.opaque {
 			l.stop = true
 		}
@@ -236,20 +240,44 @@ const (
 )
 
 // read reads what a directory of a layer says about those below it, and gives its name there.
-func read(fd int, name string) (below string, is origin) {
-	var buf [1024]byte // an overlay writes at most 256 bytes
-	if n, err := unix.Fgetxattr(fd, attrOrigin, buf[:]); err == nil {
-		is.copied, is.handle = true, handleOf(buf[:n])
+func read(fd int, name string) (below string, is origin, err error) {
+	from, err := attribute(fd, attrOrigin)
+	if err != nil {
+		return "", is, err
 	}
-	if n, err := unix.Fgetxattr(fd, attrOpaque, buf[:]); err == nil && n == 1 && buf[0] == 'y' {
+	if from != "" {
+		is.copied, is.handle = true, handleOf([]byte(from))
+	}
+	opaque, err := attribute(fd, attrOpaque)
+	if err != nil {
+		return "", is, err
+	}
+	if opaque == "y" {
 		is.opaque = true
-		return name, is
+		return name, is, nil
 	}
-	if n, err := unix.Fgetxattr(fd, attrRedirect, buf[:]); err == nil && n > 0 {
+	to, err := attribute(fd, attrRedirect)
+	if err != nil {
+		return "", is, err
+	}
+	if to != "" {
 		is.copied = true
-		return string(buf[:n]), is
+		return to, is, nil
 	}
-	return name, is
+	return name, is, nil
+}
+
+// attribute is one of a directory; "" where it has none of that name.
+func attribute(fd int, name string) (string, error) {
+	var buf [beneath.MaxPath + 1]byte // an overlay writes 256 bytes at most, and mount.Weld whole paths
+	n, err := unix.Fgetxattr(fd, name, buf[:])
+	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", name, err)
+	}
+	return string(buf[:n]), nil
 }
 
 // An overlay keeps the handle of what it has copied behind a head: version, magic number, length
@@ -270,10 +298,15 @@ func handleOf(attr []byte) []byte {
 
 // Handle gives the handle of an open directory in the form of Moved.Handle; nil where its file
 // system has none. O_PATH will do.
-func Handle(fd int) []byte {
+func Handle(fd int) ([]byte, error) {
 	h, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH)
-	if err != nil || h.Type() <= 0 || h.Type() > 0xff {
-		return nil
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOVERFLOW):
+		return nil, nil
+	case err != nil:
+		return nil, os.NewSyscallError("name_to_handle_at", err)
+	case h.Type() <= 0 || h.Type() > 0xff:
+		return nil, nil
 	}
-	return append([]byte{byte(h.Type())}, h.Bytes()...)
+	return append([]byte{byte(h.Type())}, h.Bytes()...), nil
 }
