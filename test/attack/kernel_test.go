@@ -2,6 +2,7 @@ package attack
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -336,4 +337,60 @@ func TestK27Terminals(t *testing.T) {
 	if !strings.Contains(x.Output, fmt.Sprint("terminals ", tried)) && !strings.Contains(x.Output, fmt.Sprint("terminals ", inside.Terminals)) {
 		t.Errorf("control: the attacker got neither all that it tried nor its share: %q", x.Output)
 	}
+}
+
+// K28: what the kernel keeps for programs, such as what lies in their sockets, is counted in the
+// session's memory or bounded apart from it.
+func TestK28KernelMemory(t *testing.T) {
+	s := newScene(t, "")
+	for _, kind := range []string{"udp", "unix", "datagram", "pipe", "memory", "queue"} {
+		outside := heldOutside(t, s, kind)
+		holds(t, kind, outside < 32<<20, "%d bytes of the host's memory are counted for nobody", outside)
+	}
+	if held, _ := strconv.Atoi(weak{}.run(t, "kernelmem", "udp", "go")["held"]); held < 32<<20 {
+		t.Errorf("control: UDP sockets hold %d bytes without a bound", held)
+	}
+}
+
+// heldOutside fills the kernel with a kind of things and gives how much of it does not show in the
+// memory of the session.
+func heldOutside(t *testing.T, s *scene, kind string) int64 {
+	t.Helper()
+	// One of its own: memory of the kind before may be given back late.
+	session := s.session(t, s.a, client.SessionCreate{Worktree: client.Worktree{Source: s.tree}})
+	used := func() int64 {
+		x, err := s.a.GetSession(t.Context(), session.ID)
+		must(t, err)
+		return x.Usage.MemoryBytes
+	}
+	before, now := used(), int64(0)
+	x, err := s.a.CreateCall(t.Context(), session.ID, client.CallCreate{
+		Tool: "bash", Input: fmt.Appendf(nil, `{"command":"ulimit -n $(ulimit -Hn); /workspace/probe kernelmem %s","timeout":600000}`, kind), WaitMillis: &now,
+	}, client.CallOptions{})
+	must(t, err)
+	var held int64
+	testrig.Eventually(t, "all is full", func() bool {
+		r, err := s.a.CallOutput(t.Context(), x.ID, client.OutputQuery{})
+		if err != nil {
+			return false
+		}
+		defer r.Close()
+		b, err := io.ReadAll(r)
+		must(t, err)
+		_, rest, found := strings.Cut(string(b), "held ")
+		if number, _, whole := strings.Cut(rest, "\n"); found && whole {
+			held, err = strconv.ParseInt(number, 10, 64)
+			must(t, err)
+			return true
+		}
+		return false
+	})
+	counted := used() - before
+	t.Logf("%s: %d KiB are held, %d of them counted", kind, held>>10, counted>>10)
+	_, err = s.a.EndSession(t.Context(), session.ID, client.EndOptions{Force: true})
+	must(t, err)
+	if held == 0 {
+		t.Errorf("%s: nothing was held", kind)
+	}
+	return held - counted
 }

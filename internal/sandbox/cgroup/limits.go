@@ -26,6 +26,11 @@ const (
 	AgentPIDs   = 64
 )
 
+// SocketMemory (bytes) is what TCP and UDP sockets of the tools may hold on cgroup v1, which counts
+// it apart from limits.memory. v2 counts it as memory. Above it the kernel lets each connection have
+// what keeps it going: 64 KiB at either end.
+const SocketMemory = 16 << 20
+
 // cpuPeriod is the accounting period of the CPU quota in microseconds.
 const cpuPeriod = 100_000
 
@@ -76,7 +81,7 @@ func (t *Tree) Divide(id string, agent *process.Process, uid int, l client.Limit
 	}
 	err := t.setLimits(id, l, int64(l.Memory+tmpfs)+AgentMemory, l.PIDs+AgentPIDs)
 	if err == nil && l.Memory > 0 {
-		err = t.setMemory(id, "tools", int64(l.Memory))
+		err = errors.Join(t.setMemory(id, "tools", int64(l.Memory)), t.setSockets(id))
 	}
 	if err == nil && l.PIDs > 0 {
 		err = t.setPIDs(id, "tools", l.PIDs)
@@ -173,6 +178,24 @@ func (t *Tree) setMemory(id, sub string, bytes int64) error {
 		swap = "0"
 	}
 	err := write(t.File(id, sub, "memory", "memory.memsw.limit_in_bytes", "memory.swap.max"), swap)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// socketsV1 bounds in v1 the memory of the sockets that the processes of this very cgroup make:
+// one above it does not count them.
+const socketsV1 = "memory.kmem.tcp.limit_in_bytes"
+
+// setSockets bounds what the tools' sockets hold, where that is not memory like other (Notes tells
+// where v1 cannot).
+func (t *Tree) setSockets(id string) error {
+	mount, v1 := t.v1["memory"]
+	if !v1 {
+		return nil
+	}
+	err := write(filepath.Join(mount, t.Path(id), "tools", socketsV1), strconv.Itoa(SocketMemory))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

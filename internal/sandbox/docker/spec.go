@@ -62,6 +62,7 @@ func (c *creation) hostConfig() *container.HostConfig {
 		SecurityOpt:    []string{"no-new-privileges", "seccomp=" + c.d.seccomp},
 		MaskedPaths:    inside.MaskedPaths,
 		ReadonlyPaths:  inside.ReadonlyPaths,
+		Sysctls:        inside.Sysctls,
 		Init:           &no,
 		Runtime:        c.rec.Runtime,
 		Mounts:         c.binds(),

@@ -69,6 +69,11 @@ func TestKernelFiles(t *testing.T) {
 	if got := l.out("ls /dev | tr '\n' ' '"); got != "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero" {
 		t.Errorf("/dev has %s", got)
 	}
+	for name, want := range inside.Sysctls {
+		if got := l.out("cat /proc/sys/" + strings.ReplaceAll(name, ".", "/")); strings.Join(strings.Fields(got), " ") != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
 	if got := l.out("find /sys -path '/sys/fs/cgroup/*/*' -prune -o -path /sys/fs/cgroup/cgroup.procs -prune -o -type f -print"); got != "/sys/devices/system/cpu/online" {
 		t.Errorf("/sys has %s", got)
 	}

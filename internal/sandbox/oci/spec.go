@@ -63,6 +63,7 @@ func (c *creation) bundleSpec(root string) *specs.Spec {
 			CgroupsPath:   c.d.cg.Path(rec.SessionID),
 			Resources:     sessionResources(),
 			Seccomp:       c.d.seccomp,
+			Sysctl:        inside.Sysctls,
 			MaskedPaths:   inside.MaskedPaths,
 			ReadonlyPaths: inside.ReadonlyPaths,
 		},

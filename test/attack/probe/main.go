@@ -46,6 +46,7 @@ var probes = map[string]func(args []string){
 	"priority":   priority,
 	"peruid":     peruid,
 	"filters":    filters,
+	"kernelmem":  kernelMemory,
 	"terminals":  terminals,
 	"ipc":        ipc,
 	"init":       attackInit,
