@@ -3,7 +3,7 @@ package client
 import "time"
 
 // Change is one path of a worktree of mode "overlay" that differs from what it is
-// compared with: the source as it is now, or a checkpoint.
+// compared with: what the session began with, or a checkpoint.
 type Change struct {
 	// Path is relative to the worktree. What of it is no UTF-8 is replaced; Bytes has
 	// all of them then.
@@ -31,8 +31,12 @@ type Change struct {
 	Build     bool `json:"build,omitempty"`
 	// Unreadable says why its content could not be compared.
 	Unreadable string `json:"unreadable,omitempty"`
-	// Stale: the source has something else there than the session began with. To make it
-	// what the session has takes somebody's work back.
+	// SourceChanged: the source has something else there by now than the session began with.
+	// The change is told against what it began with.
+	SourceChanged bool `json:"source_changed,omitempty"`
+	// Stale: so it has, but what the session began with is not known. The change is told
+	// against the source as it is: to do that takes somebody's work back. A patch leaves it
+	// out.
 	Stale bool `json:"stale,omitempty"`
 }
 
@@ -58,8 +62,9 @@ type Changes struct {
 	Removed int `json:"removed"`
 	// Unreadable counts those whose content could not be compared.
 	Unreadable int `json:"unreadable,omitempty"`
-	// Stale counts those of this page that are.
-	Stale int `json:"stale,omitempty"`
+	// SourceChanged and Stale count those that are.
+	SourceChanged int `json:"source_changed,omitempty"`
+	Stale         int `json:"stale,omitempty"`
 	// Incomplete are moved directories that lack files which the session did not change, because the
 	// source does not have them any more: of the whole tree, on each page.
 	Incomplete []Incomplete `json:"incomplete,omitempty"`

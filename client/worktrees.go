@@ -36,12 +36,13 @@ func (p *Patch) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// The trailers of a patch have the counts of Patch.Missing, Stale and Incomplete.
+// The trailers of a patch have the counts of Patch.Missing, Stale, SourceChanged and Incomplete.
 const (
-	HeaderLeftOut    = "Toold-Left-Out"
-	HeaderUnreadable = "Toold-Unreadable"
-	HeaderStale      = "Toold-Stale"
-	HeaderIncomplete = "Toold-Incomplete"
+	HeaderLeftOut       = "Toold-Left-Out"
+	HeaderUnreadable    = "Toold-Unreadable"
+	HeaderStale         = "Toold-Stale"
+	HeaderSourceChanged = "Toold-Source-Changed"
+	HeaderIncomplete    = "Toold-Incomplete"
 )
 
 // Missing says, once the patch was read to its end, how many changes are not in it: those
@@ -51,13 +52,19 @@ func (p *Patch) Missing() (leftOut, unreadable int) {
 	return p.count(HeaderLeftOut), p.count(HeaderUnreadable)
 }
 
-// Stale says, once the patch was read to its end, how many changes in it take back what
-// somebody else did in the source since the session began. Changes names them.
+// Stale says, once the patch was read to its end, how many changes are not in it because
+// somebody has changed the source there, and what the session began with is not known.
+// Changes names them. Where the source is changed while the patch is made, those are counted
+// that it takes back.
 func (p *Patch) Stale() int { return p.count(HeaderStale) }
 
 // Incomplete says, once the patch was read to its end, how many directories that the session has
 // moved lack files in it, because the source does not have them any more. Changes names them.
 func (p *Patch) Incomplete() int { return p.count(HeaderIncomplete) }
+
+// SourceChanged says, once the patch was read to its end, for how many files it goes from
+// what the session began with, while the source has something else there by now.
+func (p *Patch) SourceChanged() int { return p.count(HeaderSourceChanged) }
 
 func (p *Patch) count(name string) int {
 	n, _ := strconv.Atoi(p.trailer.Get(name)) // 0 where there is none

@@ -22,6 +22,10 @@ kept beside the source: as a patch that "git apply" takes, or with --stat,
 --name-status, -o json or -o yaml as a list. Paths are relative to the worktree, and
 stand for all that is below them.
 
+A change is told against what the session began with. Where somebody has changed the
+source meanwhile and that is not known any more, the change is named and left out of
+the patch, and toolctl exits with 125.
+
 On a terminal the patch has colours and goes through $PAGER (default: less), and
 characters that act on terminals are spelled out. A file or a pipe gets exactly the
 patch.`
@@ -53,7 +57,7 @@ func newDiffCommand(a *app) *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&d.stat, "stat", false, "show how many lines have changed in each file")
 	f.BoolVar(&d.nameStatus, "name-status", false, "show a letter for each path: A added, M modified, D deleted, T of another type")
-	f.StringVar(&d.against, "against", "", "compare with this `checkpoint` (default: the source as it is now)")
+	f.StringVar(&d.against, "against", "", "compare with this `checkpoint` (default: what the session began with)")
 	_ = c.RegisterFlagCompletionFunc("against", always(a.checkpoints))
 	return c
 }
@@ -120,10 +124,11 @@ func (a *app) patch(ctx context.Context, c *client.Client, session string, q cli
 		return nil
 	}
 	list, err := listChanges(ctx, c, session, q)
-	if err == nil {
-		sayStale(a, list)
+	if err != nil {
+		return err
 	}
-	return err
+	sayStale(a, list)
+	return commandFailure(badPatch("the patch", r))
 }
 
 // sayMissing says what is not in a patch that was read to its end.
@@ -133,15 +138,15 @@ func sayMissing(a *app, p *client.Patch) {
 		a.say("not in the patch: %s; git takes nothing of .git, no FIFOs, and no permissions but the executable bit", plural(leftOut, "change"))
 	}
 	sayUnreadable(a, unreadable)
-	if p.Stale() > 0 {
-		a.say("the patch takes back what somebody else did in %s of the source since the session began: do not apply it whole", plural(p.Stale(), "file"))
+	if n := p.SourceChanged(); n > 0 {
+		a.say("the source has changed in %s since the session began; the patch goes from what was there then: \"git apply --3way\" or \"toolctl apply --merge\" brings both together", plural(n, "file"))
 	}
 	if p.Incomplete() > 0 {
 		a.say("the patch lacks files of %s that the session has moved: the source does not have them any more", plain.Count(p.Incomplete(), "directory", "directories"))
 	}
 }
 
-// sayStale names the changes that take somebody's work in the source back, and directories
+// sayStale names the changes that would take somebody's work in the source back, and directories
 // that lost files there.
 func sayStale(a *app, list *client.Changes) {
 	var names []string
@@ -151,7 +156,7 @@ func sayStale(a *app, list *client.Changes) {
 		}
 	}
 	if list.Stale > 0 {
-		a.say("the source has changed here since the session began; these changes take that back:")
+		a.say("the source has changed here since the session began, and what was there then is not known; a patch leaves these changes out:")
 		sayPaths(a, names[:min(len(names), maxChangeLines)], list.Stale)
 	}
 	if n := len(list.Incomplete); n > 0 {
@@ -164,14 +169,15 @@ func sayStale(a *app, list *client.Changes) {
 	}
 }
 
-// badPatch fails a command that was to leave a patch which takes somebody's work back, or lacks
-// files that were moved; nil for any other patch.
+// badPatch fails a command whose patch is not whole, or lacks files that were moved; nil for any
+// other patch.
 func badPatch(what string, p *client.Patch) error {
-	if n := p.Stale(); n > 0 {
-		return fmt.Errorf("%s takes back what somebody else did in %s of the source since the session began; look at them: toolctl diff --name-status", what, plural(n, "file"))
-	}
-	if n := p.Incomplete(); n > 0 {
-		return fmt.Errorf("%s lacks files of %s that the session has moved: the source does not have them any more; look at them: toolctl diff --name-status", what, plain.Count(n, "directory", "directories"))
+	stale, incomplete := p.Stale(), p.Incomplete()
+	switch {
+	case stale > 0:
+		return fmt.Errorf("%s lacks %s, or takes back what somebody else did in the source: it has changed there since the session began, and what was there then is not known; look at them: toolctl diff --name-status, toolctl apply --dry-run", what, plural(stale, "change"))
+	case incomplete > 0:
+		return fmt.Errorf("%s lacks files of %s that the session has moved: the source does not have them any more; look at them: toolctl diff --name-status", what, plain.Count(incomplete, "directory", "directories"))
 	}
 	return nil
 }
@@ -223,7 +229,6 @@ func listChanges(ctx context.Context, c *client.Client, session string, q client
 		if err != nil {
 			return nil, err
 		}
-		page.Stale += all.Stale
 		*all = *page
 		return &client.List[client.Change]{Items: page.Items, Next: page.Next}, nil
 	})

@@ -145,7 +145,7 @@ func (g *generator) responses(rt *route) object {
 		ok["content"].(object)["text/event-stream"] = g.events("Call", client.Call{}, client.Output{}, client.Approval{}, client.ApprovalReply{})
 		all["202"] = object{"description": "The call as it stands; it goes on", "content": g.content(rt.response)}
 	case "Diff":
-		ok["description"] = "The patch, as `git apply` takes it; with Accept: application/json the list. Names and contents are the sandbox's: what reads them must expect any bytes. The trailers Toold-Left-Out and Toold-Unreadable count the changes that are not in a patch, Toold-Stale those in it that take back what the source got since the session began, Toold-Incomplete the moved directories that lack files which the source has no more"
+		ok["description"] = "The patch, as `git apply` takes it; with Accept: application/json the list. Names and contents are the sandbox's: what reads them must expect any bytes. The trailers Toold-Left-Out and Toold-Unreadable count the changes that are not in a patch; so does Toold-Stale, of those whose file somebody has changed in the source since the session began, which is not known any more. Toold-Source-Changed counts those that are told against what the session began with while the source has something else, Toold-Incomplete the moved directories that lack files which the source has no more"
 		ok["content"].(object)["application/json"] = object{"schema": g.schema(reflect.TypeFor[client.Changes]())}
 	case "GetFile":
 		ok["description"] = "The file as it is; with archive=tar a tar, whose end marker is missing where it broke off"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
@@ -54,7 +55,9 @@ func (s treeRoutes) diff(x *exchange, r *request) error {
 		return err
 	}
 	defer body.Close()
-	x.Header().Set("Trailer", client.HeaderLeftOut+", "+client.HeaderUnreadable+", "+client.HeaderStale+", "+client.HeaderIncomplete)
+	x.Header().Set("Trailer", strings.Join([]string{
+		client.HeaderLeftOut, client.HeaderUnreadable, client.HeaderStale, client.HeaderSourceChanged, client.HeaderIncomplete,
+	}, ", "))
 	if err := s.sendBytes(x, r, body, -1); err != nil {
 		return err
 	}
@@ -65,8 +68,12 @@ func (s treeRoutes) diff(x *exchange, r *request) error {
 		x.Header().Set(client.HeaderLeftOut, strconv.Itoa(leftOut))
 		x.Header().Set(client.HeaderUnreadable, strconv.Itoa(unreadable))
 	}
-	if m, ok := body.(interface{ Stale() int }); ok {
+	if m, ok := body.(interface {
+		Stale() int
+		SourceChanged() int
+	}); ok {
 		x.Header().Set(client.HeaderStale, strconv.Itoa(m.Stale()))
+		x.Header().Set(client.HeaderSourceChanged, strconv.Itoa(m.SourceChanged()))
 	}
 	if m, ok := body.(interface{ Incomplete() int }); ok {
 		x.Header().Set(client.HeaderIncomplete, strconv.Itoa(m.Incomplete()))

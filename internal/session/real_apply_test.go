@@ -223,7 +223,7 @@ func TestRealStale(t *testing.T) {
 	a.await(func() bool {
 		_, err := os.ReadDir(a.m.cfg.Trees.ApplyDir(id) + "/base")
 		kept, _ := os.ReadDir(a.m.cfg.Trees.ApplyDir(id) + "/base")
-		return err == nil && len(kept) == 4
+		return err == nil && len(kept) == 6 // with that of what was removed, and the notes
 	})
 	a.write("both", "1\nmine\n3\n4\n5\n6\n")
 	a.write("removed", "mine\n")
@@ -233,22 +233,21 @@ func TestRealStale(t *testing.T) {
 
 	c, err := a.m.trees.Changes(t.Context(), owner, id, client.DiffQuery{})
 	a.must(err)
-	var stale []string
+	var changed []string
 	for _, one := range c.Items {
-		if one.Stale {
-			stale = append(stale, one.Path)
+		if one.SourceChanged && !one.Stale {
+			changed = append(changed, one.Path)
 		}
 	}
-	if want := []string{"both", "removed", "theirs-removed", "turned"}; !slices.Equal(stale, want) || c.Stale != len(want) {
-		t.Errorf("stale are %q (%d), want %q", stale, c.Stale, want)
+	if want := []string{"both", "removed", "theirs-removed", "turned"}; !slices.Equal(changed, want) || c.SourceChanged != len(want) || c.Stale != 0 {
+		t.Errorf("changed are %q (%d, %d stale), want %q", changed, c.SourceChanged, c.Stale, want)
 	}
 	patch, err := a.m.trees.Diff(t.Context(), owner, id, client.DiffQuery{})
 	a.must(err)
-	if _, err := io.Copy(io.Discard, patch); err != nil {
-		t.Fatal(err)
-	}
-	if n := patch.(interface{ Stale() int }).Stale(); n != 4 {
-		t.Errorf("the patch says that %d are stale", n)
+	text, err := io.ReadAll(patch)
+	a.must(err)
+	if n := patch.(interface{ SourceChanged() int }).SourceChanged(); n != 4 || strings.Contains(string(text), "mine") {
+		t.Errorf("the patch says that it goes from %d bases:\n%s", n, text)
 	}
 	a.must(patch.Close())
 

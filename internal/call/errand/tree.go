@@ -142,7 +142,7 @@ func (l *changeList) take(line []byte) error {
 		return errNoAnswer
 	}
 	l.last = path
-	l.items = append(l.items, changeOf(path, &c))
+	l.items = append(l.items, ChangeOf(path, &c))
 	return nil
 }
 
@@ -197,7 +197,8 @@ func side(k treediff.Kind, mode string, size int64) bool {
 	return false
 }
 
-func changeOf(path string, l *treediff.Line) client.Change {
+// ChangeOf is a line of a list for clients, of any bytes as its path.
+func ChangeOf(path string, l *treediff.Line) client.Change {
 	kind := sensitive.Path(path)
 	c := client.Change{
 		Path: l.Path, Bytes: l.Bytes, Status: client.ChangeStatus(l.Status), Kind: string(l.Kind), OldKind: string(l.OldKind),

@@ -114,11 +114,18 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 func (v *view) apply(ctx context.Context, job *apply.Job) (*client.Applied, error) {
 	again := &view{Errand: v.Errand, shared: v.shared, close: func() {}}
 	q := run.DiffQuery{Format: treediff.Archive, Paths: job.Request.Paths, Exclude: job.Request.Exclude}
-	archive := again.stream(ctx, q, func(*error) {}, nil)
+	archive := again.stream(ctx, q.Paths, func(*error) {}, func(ctx context.Context, w *stepping) (*patched, error) {
+		t, err := v.TreeDiff(ctx, q, 0, w)
+		if refused(err) && len(q.Exclude) > 0 && !w.begun {
+			q.Exclude = nil // an agent of an older version gives all of it
+			t, err = v.TreeDiff(ctx, q, 0, w)
+		}
+		return &patched{Totals: t}, err
+	})
 	defer func() { _ = archive.Close() }() // its error is that of the job
 	applied, err := job.Run(ctx, archive)
 	if applied != nil && err == nil {
-		applied.SkippedCount += archive.unnamed()
+		applied.SkippedCount += archive.known().Unnamed
 	}
 	return applied, err
 }

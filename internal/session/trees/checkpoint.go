@@ -14,6 +14,7 @@ import (
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/worktree/apply"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -93,6 +94,7 @@ func (x *subject) freezeQuiet(ctx context.Context, c layers.Checkpoint) (*client
 	if x.live != nil {
 		c.Tasks = x.live.Tasks()
 	}
+	x.keep(ctx, x.tree) // the layer that is frozen is not looked at again
 	tree, err := x.store.Freeze(x.row.ID, c)
 	if errors.Is(err, layers.ErrDeep) {
 		awaitMerge(ctx, x)
@@ -304,6 +306,9 @@ func (s *Service) Fork(ctx context.Context, p auth.Principal, id string, r clien
 	x.Step("forked from")
 	if v, _, err = s.sessions.Begin(ctx, p, forkRequest(x.row, r), *from); err != nil {
 		return nil, err
+	}
+	if err := apply.Inherit(s.store.ApplyDir(v.ID), s.store.ApplyDir(x.row.ID)); err != nil {
+		s.log.Warn("give a fork what its session began with", "session", v.ID, "error", err) // it has conflicts then
 	}
 	s.sessions.Publish(x.row, client.EventWorktreeForked, v)
 	return v, nil

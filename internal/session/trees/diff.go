@@ -10,12 +10,10 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
-	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/call/errand"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/tool/run"
-	"github.com/toold/toold/internal/tool/run/treediff"
 	"github.com/toold/toold/internal/worktree/apply"
 	"github.com/toold/toold/internal/worktree/layers"
 )
@@ -30,7 +28,7 @@ func (s *Service) Diff(ctx context.Context, p auth.Principal, id string, q clien
 		over(&err)
 		return nil, err
 	}
-	return v.stream(ctx, run.DiffQuery{Format: treediff.Patch, Paths: q.Paths}, over, v.countStale), nil
+	return v.stream(ctx, q.Paths, over, func(ctx context.Context, w *stepping) (*patched, error) { return v.patch(ctx, q.Paths, w) }), nil
 }
 
 // Changes implements server.Trees.
@@ -45,8 +43,8 @@ func (s *Service) Changes(ctx context.Context, p auth.Principal, id string, q cl
 	if c, err = v.TreeChanges(ctx, q); err != nil {
 		return nil, s.sessions.Internal("list the changes of session "+id, asked(err))
 	}
-	if err := v.stale(ctx, c); err != nil {
-		return nil, s.sessions.Internal("compare the source of session "+id, err)
+	if err := v.rebaseAll(ctx, q, c); err != nil {
+		return nil, s.sessions.Internal("compare the source of session "+id, asked(err))
 	}
 	c.Incomplete = shownLost(v.lost, q.Paths)
 	return c, nil
@@ -112,10 +110,19 @@ func (s *Service) viewOf(ctx context.Context, p auth.Principal, id, against stri
 		return nil, err
 	}
 	v, err := lookFrom(ctx, x, p, against, m)
-	if err == nil {
-		v.tree, v.lost = x.tree, m.lost
+	if err != nil {
+		return nil, err
 	}
-	return v, err
+	v.tree, v.lost = x.tree, m.lost
+	if against != "" {
+		c, err := x.find(against)
+		if err != nil {
+			v.close()
+			return nil, err
+		}
+		v.against = c.Layers
+	}
+	return v, nil
 }
 
 // lookFrom has a session quiet where looking at it makes a checkpoint.
@@ -137,42 +144,6 @@ func lookFrom(ctx context.Context, x *subject, p auth.Principal, against string,
 	return lookAnew(ctx, x, p, m)
 }
 
-// stale marks the changes of a page whose base the source has no more. Where the source
-// cannot be looked at that is all of them.
-func (v *view) stale(ctx context.Context, c *client.Changes) error {
-	places := make([]apply.Place, len(c.Items))
-	for i := range c.Items {
-		o := &c.Items[i]
-		places[i] = apply.Place{Path: cmp.Or(string(o.Bytes), o.Path), Status: o.Status, Kind: beneath.Kind(o.Kind)}
-	}
-	stale, err := v.staleOf(ctx, places)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err != nil {
-		v.log.Warn("look at the source of changes", "session", v.tree.Session, "error", err)
-	}
-	for i := range c.Items {
-		if err != nil || stale[i] {
-			c.Items[i].Stale = true
-			c.Stale++
-		}
-	}
-	return nil
-}
-
-func (v *view) staleOf(ctx context.Context, places []apply.Place) ([]bool, error) {
-	if len(places) == 0 {
-		return nil, nil
-	}
-	source, err := v.tree.Source.Open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer source.Close()
-	return v.sourceLook(v.tree, source).Stale(ctx, places)
-}
-
 // sourceLook looks at the source of a tree, which is open, as its owner.
 func (s *shared) sourceLook(t *layers.Tree, source *os.File) *apply.Look {
 	return &apply.Look{
@@ -180,48 +151,22 @@ func (s *shared) sourceLook(t *layers.Tree, source *os.File) *apply.Look {
 	}
 }
 
-// countStale counts all changes at or below paths whose base the source has no more. It
-// comes after the patch: what is changed while that is made counts too.
-func (v *view) countStale(ctx context.Context, paths []string) (stale int, err error) {
-	for q := (client.DiffQuery{Paths: paths, Limit: errand.MaxChanges}); ; {
-		c, err := v.TreeChanges(ctx, q)
-		if err == nil {
-			err = v.stale(ctx, c)
-		}
-		if err != nil {
-			return 0, err
-		}
-		if stale += c.Stale; c.Next == "" {
-			return stale, nil
-		}
-		q.After = c.Next
-	}
-}
-
-// stream gives what differs while it is read, and tells over how that ended. It closes the
-// view. stale may be nil.
-func (v *view) stream(
-	ctx context.Context, q run.DiffQuery, over func(*error), stale func(context.Context, []string) (int, error),
-) *streamed {
+// stream gives what is made while it is read, and tells over how that ended. It closes the
+// view.
+func (v *view) stream(ctx context.Context, paths []string, over func(*error), write func(context.Context, *stepping) (*patched, error)) *streamed {
 	ctx, cancel := context.WithCancel(ctx)
 	from, to := io.Pipe()
 	done := make(chan struct{})
-	s := &streamed{PipeReader: from, incomplete: len(shownLost(v.lost, q.Paths)), end: func() {
+	s := &streamed{PipeReader: from, incomplete: len(shownLost(v.lost, paths)), end: func() {
 		cancel()
 		<-done
 		v.close()
 	}}
 	go func() {
 		defer close(done)
-		out := &stepping{Writer: to, step: v.Step}
-		t, err := v.TreeDiff(ctx, q, 0, out)
-		if refused(err) && len(q.Exclude) > 0 && !out.begun {
-			q.Exclude = nil // an agent of an older version gives all of it
-			t, err = v.TreeDiff(ctx, q, 0, out)
-		}
-		s.totals.Store(&t)
-		if err == nil && stale != nil && t.Files > 0 {
-			s.stale, err = stale(ctx, q.Paths)
+		p, err := write(ctx, &stepping{Writer: to, step: v.Step})
+		if p != nil {
+			s.counts.Store(p)
 		}
 		err = asked(err)
 		over(&err)
@@ -246,27 +191,28 @@ func (s *stepping) Write(p []byte) (int, error) {
 // streamed is a stream whose end is waited for.
 type streamed struct {
 	*io.PipeReader
-	totals atomic.Pointer[treediff.Totals] // nil until there are any
-	stale  int                             // known at the end
+	counts atomic.Pointer[patched] // nil until there are any
 	end    func()
 
 	incomplete int
 }
 
-// unnamed is how many paths that could not be compared an archive that was read to its end
-// does not name: theirs are too long.
-func (s *streamed) unnamed() int { return cmp.Or(s.totals.Load(), &treediff.Totals{}).Unnamed }
+func (s *streamed) known() *patched { return cmp.Or(s.counts.Load(), &patched{}) }
 
 // Missing says how many changes are not in a patch that was read to its end: those that a
 // patch cannot say, and those that could not be compared.
 func (s *streamed) Missing() (leftOut, unreadable int) {
-	t := cmp.Or(s.totals.Load(), &treediff.Totals{})
-	return t.LeftOut, t.Unreadable
+	return s.known().LeftOut, s.known().Unreadable
 }
 
-// Stale says how many changes in a patch that was read to its end take back what the
-// source got since the session began.
-func (s *streamed) Stale() int { return s.stale }
+// Stale says how many changes are not in a patch that was read to its end because what the
+// session began with is not known, and somebody has changed the source there; or are in it
+// though that was done while it was made.
+func (s *streamed) Stale() int { return s.known().stale }
+
+// SourceChanged says how many changes in it are told against what the session began with,
+// because the source has something else there by now.
+func (s *streamed) SourceChanged() int { return s.known().changed }
 
 // Incomplete says how many moved directories lack files in a patch, because the source does
 // not have them any more.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path"
@@ -15,6 +16,7 @@ import (
 	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run/treediff"
+	"github.com/toold/toold/internal/worktree/apply"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -35,8 +37,22 @@ type seen struct {
 	upper string
 	inode uint64 // free ones of the layer's disk at the last look
 	paths map[string]struct{}
+	dirs  map[string]*seenDir // of the upper layer
 	kept  int64
 }
+
+// seenDir is a directory of a layer as it was listed.
+type seenDir struct {
+	ctime int64    // ns; 0 when it must be listed again
+	below []string // directories in it
+}
+
+// freshFor is how long a directory may have changed again without another change time, which
+// is a tick of the kernel's clock, and ample.
+const freshFor = 50 * time.Millisecond
+
+// found is what a walk of a layer finds: what was not there at the last look.
+type found struct{ written, removed []string }
 
 // Keep keeps what the source has of files that a session has just written first. It is
 // done in the background, after each call.
@@ -76,20 +92,20 @@ func (k *seen) look(ctx context.Context, s *shared, t *layers.Tree) error {
 	if err := unix.Fstatfs(int(upper.Fd()), &fs); err != nil {
 		return err
 	}
+	fresh := k.paths == nil || k.since != t.Since
 	switch {
-	case k.paths == nil || k.since != t.Since:
+	case fresh:
 		*k = seen{since: t.Since, paths: make(map[string]struct{})}
 	case k.upper == t.Upper && k.inode == fs.Ffree, len(k.paths) >= maxSeen:
 		return nil
 	}
-	k.upper, k.inode = t.Upper, fs.Ffree
 	if err := s.keepMoved(ctx, t); err != nil {
 		return err
 	}
-	var paths []string
-	if err := k.walk(ctx, int(upper.Fd()), "", &paths); err != nil || len(paths) == 0 {
-		return err
+	if k.upper != t.Upper {
+		k.dirs = make(map[string]*seenDir)
 	}
+	k.upper, k.inode = t.Upper, fs.Ffree
 	source, err := t.Source.Open(ctx)
 	if err != nil {
 		return err
@@ -97,21 +113,63 @@ func (k *seen) look(ctx context.Context, s *shared, t *layers.Tree) error {
 	defer source.Close()
 	l := s.sourceLook(t, source)
 	l.Room = s.sessions.Room
-	n, err := l.Keep(ctx, paths, maxKept-k.kept)
+	if fresh {
+		notes, err := l.Notes()
+		if err != nil {
+			return err
+		}
+		for p := range notes {
+			k.paths[p] = struct{}{}
+		}
+	}
+	var f found
+	if err := k.walk(ctx, int(upper.Fd()), "", &f); err != nil || len(f.written)+len(f.removed) == 0 {
+		return err
+	}
+	n, absent, err := l.Keep(ctx, append(f.written, f.removed...), maxKept-k.kept)
 	k.kept += n
-	return err
+	if err != nil || len(t.Lower) > 0 && fresh {
+		return err // what is absent may have been made, and looked at, in a layer below
+	}
+	return l.Note(notesOf(upper, source, absent))
 }
 
 // walk collects the files below a directory of the layer that were not there at the last
-// look: their names alone, for the layer is the session's. What is in a directory that was
-// moved has other names in the source, and no base.
-func (k *seen) walk(ctx context.Context, parent int, dir string, paths *[]string) error {
+// look: their names alone, for the layer is the session's. A directory that is as it was is
+// not listed again. What is in a directory that was moved has other names in the source, and
+// no base.
+func (k *seen) walk(ctx context.Context, parent int, dir string, f *found) error {
 	fd, err := beneath.Open(parent, cmp.Or(path.Base(dir), "."), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
 	d := os.NewFile(uintptr(fd), dir)
 	defer d.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	was := k.dirs[dir]
+	if was == nil || was.ctime != st.Ctim.Nano() {
+		was = &seenDir{}
+		if time.Since(time.Unix(0, st.Ctim.Nano())) > freshFor {
+			was.ctime = st.Ctim.Nano()
+		}
+		if err := k.list(ctx, d, dir, was, f); err != nil {
+			return err
+		}
+		k.dirs[dir] = was
+	}
+	for _, name := range was.below {
+		if err := k.walk(ctx, fd, path.Join(dir, name), f); err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	return nil
+}
+
+// list lists a directory of the layer.
+func (k *seen) list(ctx context.Context, d *os.File, dir string, in *seenDir, f *found) error {
 	for {
 		entries, err := d.ReadDir(1000)
 		if errors.Is(err, io.EOF) {
@@ -130,15 +188,76 @@ func (k *seen) walk(ctx context.Context, parent int, dir string, paths *[]string
 			}
 			if e.IsDir() {
 				if strings.Count(name, "/") < maxDeep {
-					err = k.walk(ctx, fd, name, paths)
+					in.below = append(in.below, e.Name())
 				}
-			} else if _, known := k.paths[name]; !known && e.Type().IsRegular() {
-				k.paths[name] = struct{}{}
-				*paths = append(*paths, name)
+				continue
 			}
-			if err != nil && !errors.Is(err, unix.ENOENT) {
-				return err
+			if _, known := k.paths[name]; known {
+				continue
 			}
+			switch e.Type() {
+			case 0:
+				f.written = append(f.written, name)
+			case os.ModeDevice | os.ModeCharDevice: // how an overlay says that it is removed
+				f.removed = append(f.removed, name)
+			default:
+				continue
+			}
+			k.paths[name] = struct{}{}
 		}
 	}
+}
+
+// notesOf says of paths that the source does not have what the session began with there. A
+// file that an overlay has copied up names the one that it was copied from: if that is no
+// more, somebody has removed it, and if it is, the session has moved it. It needs file
+// handles of the source's file system; without them such a file counts as made.
+func notesOf(upper, source *os.File, absent []string) map[string]apply.Noted {
+	notes := make(map[string]apply.Noted, len(absent))
+	for _, p := range absent {
+		fd, err := beneath.Open(int(upper.Fd()), p, unix.O_PATH|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+			notes[p] = apply.Nothing
+			if origin := originOf(fd); origin != nil && !alive(source, *origin) {
+				notes[p] = apply.Gone
+			}
+		}
+		_ = unix.Close(fd)
+	}
+	return notes
+}
+
+// originOf is the handle of the file that a file of an upper layer was copied from; nil
+// where there is none. The kernel's struct ovl_fb is a head of 21 bytes: version, magic,
+// its own length, flags, the handle's type, and the file system's UUID.
+func originOf(fd int) *unix.FileHandle {
+	const head, magic, atLen, atType = 21, 0xfb, 2, 4
+	b := make([]byte, 256)
+	n, err := unix.Getxattr(fmt.Sprintf("/proc/self/fd/%d", fd), "trusted.overlay.origin", b)
+	if err != nil || n < head || b[1] != magic || int(b[atLen]) != n {
+		return nil
+	}
+	h := unix.NewFileHandle(int32(b[atType]), b[head:n])
+	return &h
+}
+
+// alive reports whether a file of the source's file system is there; it is where that cannot
+// be said.
+func alive(source *os.File, h unix.FileHandle) bool {
+	dir, err := beneath.Open(int(source.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(dir)
+	fd, err := unix.OpenByHandleAt(dir, h, unix.O_PATH)
+	if err != nil {
+		return !errors.Is(err, unix.ESTALE)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) != nil || st.Nlink > 0
 }

@@ -18,7 +18,8 @@ type view struct {
 	*shared
 	tree    *layers.Tree
 	lost    []layers.Incomplete
-	session string // "" where it is the session's own sandbox
+	session string   // "" where it is the session's own sandbox
+	against []string // layers of the checkpoint that it is compared with
 	close   func()
 }
 

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -11,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/toold/toold/internal/beneath"
 )
@@ -19,8 +21,13 @@ import (
 // since is that, and is kept in the session's private directory: when a call has written to
 // it (Look.Keep), and when a job of another session is about to replace or remove it. There is
 // at most one of each path. It is a line of JSON, which
-// tells whether it is whole, and the content.
-const baseDir = "base"
+// tells whether it is whole, and the content. A note says of a path that has none what else
+// is known.
+const (
+	baseDir  = "base"
+	noteName = "notes"
+	maxNotes = 16 << 20 // bytes
+)
 
 // maxBases is how many bytes of bases a job keeps, for all sessions together.
 const maxBases = 256 << 20
@@ -104,24 +111,159 @@ func (d *state) readBase(path string, since int64) (content []byte, perm uint32,
 	return content, head.Perm, nil
 }
 
-// bases are the names of all bases in a private directory. Who has the ids of a source's owner
-// cannot look into it.
-type bases map[string]bool
+// Noted is what is known of a path without a base.
+type Noted string
 
-func (d *state) bases() (bases, error) {
-	entries, err := os.ReadDir(d.path(baseDir))
-	if errors.Is(err, os.ErrNotExist) {
-		err = nil
-	}
-	all := make(bases, len(entries))
-	for _, e := range entries {
-		all[baseDir+"/"+e.Name()] = true
-	}
-	return all, err
+// The notes.
+const (
+	// Nothing: the session began with nothing there.
+	Nothing Noted = "nothing"
+	// Gone: it began with a file that was removed from the source before anybody kept it.
+	Gone Noted = "gone"
+)
+
+// note is a line of the notes.
+type note struct {
+	Path raw   `json:"path"`
+	Is   Noted `json:"is"`
 }
 
-// has says whether a session is known to have begun with a file at a path.
-func (b bases) has(path string, since int64) bool { return len(b) > 0 && b[baseName(path, since)] }
+func (d *state) notes(since int64) string {
+	return d.path(fmt.Sprintf("%s/%s-%d", baseDir, noteName, since))
+}
+
+// addNotes appends to the notes. What a crash has cut is no note.
+func (d *state) addNotes(since int64, notes map[string]Noted) error {
+	if len(notes) == 0 {
+		return nil
+	}
+	if err := os.MkdirAll(d.path(baseDir), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(d.notes(since), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || st.Size() > maxNotes {
+		return err
+	}
+	lines := []byte{'\n'}
+	for path, is := range notes {
+		line, _ := json.Marshal(note{raw(path), is}) // never fails for such
+		lines = append(append(lines, line...), '\n')
+	}
+	_, err = f.Write(lines)
+	return err
+}
+
+// readNotes reads the notes of a session that began then: the first one of a path counts.
+func (d *state) readNotes(since int64) (map[string]Noted, error) {
+	all := make(map[string]Noted)
+	f, err := os.Open(d.notes(since))
+	if errors.Is(err, os.ErrNotExist) {
+		return all, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 16*beneath.MaxPath)
+	for lines.Scan() {
+		var n note
+		if json.Unmarshal(lines.Bytes(), &n) != nil {
+			continue
+		}
+		if _, known := all[string(n.Path)]; !known {
+			all[string(n.Path)] = n.Is
+		}
+	}
+	return all, lines.Err()
+}
+
+// bases are the names of all bases in a private directory, and the notes of a session. Who
+// has the ids of a source's owner cannot look into it.
+type bases struct {
+	since int64
+	names map[string]bool
+	notes map[string]Noted
+}
+
+func (d *state) bases(since int64) (bases, error) {
+	notes, err := d.readNotes(since)
+	entries, more := os.ReadDir(d.path(baseDir))
+	if errors.Is(more, os.ErrNotExist) {
+		more = nil
+	}
+	b := bases{since, make(map[string]bool, len(entries)), notes}
+	for _, e := range entries {
+		b.names[baseDir+"/"+e.Name()] = true
+	}
+	return b, errors.Join(err, more)
+}
+
+// kept says whether what the session began with at a path is known: a file, or nothing.
+func (b *bases) kept(path string) bool {
+	return len(b.names) > 0 && (b.names[baseName(path, b.since)] || b.notes[path] == Nothing)
+}
+
+// has says whether the session is known to have begun with a file at a path.
+func (b *bases) has(path string) bool {
+	return len(b.names) > 0 && (b.names[baseName(path, b.since)] || b.notes[path] == Gone)
+}
+
+// Inherit gives a session what is known of the beginning of another one, from which it goes
+// on: their private directories. What cannot be given is not known of it.
+func Inherit(to, from string) error {
+	entries, err := os.ReadDir(filepath.Join(from, baseDir))
+	if errors.Is(err, os.ErrNotExist) {
+		entries, err = nil, nil
+	}
+	if len(entries) > 0 {
+		err = errors.Join(err, os.MkdirAll(filepath.Join(to, baseDir), 0o700))
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), newSuffix) {
+			continue
+		}
+		name := filepath.Join(baseDir, e.Name())
+		if strings.HasPrefix(e.Name(), noteName) {
+			err = errors.Join(err, copyFile(filepath.Join(to, name), filepath.Join(from, name))) // each appends to its own
+		} else if e := os.Link(filepath.Join(from, name), filepath.Join(to, name)); !errors.Is(e, os.ErrExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	return errors.Join(err, inheritOwn(to, from))
+}
+
+// inheritOwn has the other one's writes to the source count as those of the session.
+func inheritOwn(to, from string) error {
+	all, err := (&state{dir: from}).readOwn()
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	d, err := openState(to)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	return d.addOwn(all)
+}
+
+func copyFile(to, from string) error {
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Close())
+}
 
 // Given says that the session has been given what earlier jobs of a directory merged: it
 // makes its next changes from that.

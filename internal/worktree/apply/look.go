@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -36,17 +37,24 @@ type Place struct {
 	Kind   beneath.Kind // "" for nothing
 }
 
-// Stale says of each change whether the source has something else there than the session
-// began with: then the difference takes somebody's work back. It is judged as an apply
-// judges it, so what cannot be looked at is stale too. A file that was removed from the source
-// is known by the base that was kept of it.
-func (l *Look) Stale(ctx context.Context, places []Place) ([]bool, error) {
-	stale := make([]bool, len(places))
+// Verdict is how a change stands to the source.
+type Verdict struct {
+	// Changed: the source has something else there than the session began with, or cannot be
+	// looked at. Then the difference to it takes somebody's work back.
+	Changed bool
+	// Known: Base gives what the session began with.
+	Known bool
+}
+
+// Judge judges changes as an apply does. A file that was removed from the source is known by
+// the base that was kept of it, or by a note.
+func (l *Look) Judge(ctx context.Context, places []Place) ([]Verdict, error) {
+	verdicts := make([]Verdict, len(places))
 	d := &state{dir: l.Dir}
 	all, err := d.readOwn()
-	had, more := d.bases()
+	had, more := d.bases(l.Since)
 	if err = errors.Join(err, more); err != nil || len(places) == 0 {
-		return stale, err
+		return verdicts, err
 	}
 	err = beneath.As(ctx, l.Owner, l.Source, func(root int) error {
 		dirs := &dirs{open: []openDir{{path: ".", fd: root}}}
@@ -55,14 +63,17 @@ func (l *Look) Stale(ctx context.Context, places []Place) ([]bool, error) {
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
-			stale[i] = l.stale(had, dirs, all, &places[i])
+			p := &places[i]
+			changed := l.changed(&had, dirs, all, p)
+			_, wrote := all[p.Path]
+			verdicts[i] = Verdict{changed, changed && !wrote && had.kept(p.Path)}
 		}
 		return nil
 	})
-	return stale, err
+	return verdicts, err
 }
 
-func (l *Look) stale(had bases, dirs *dirs, all map[string]own, p *Place) bool {
+func (l *Look) changed(had *bases, dirs *dirs, all map[string]own, p *Place) bool {
 	var now version
 	parent, err := dirs.dir(path.Dir(p.Path))
 	if err == nil {
@@ -70,13 +81,42 @@ func (l *Look) stale(had bases, dirs *dirs, all map[string]own, p *Place) bool {
 	}
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), err == nil && now.Kind == "":
-		return p.Status != client.ChangeAdded || p.Kind != beneath.Dir && had.has(p.Path, l.Since)
+		return p.Status != client.ChangeAdded || p.Kind != beneath.Dir && had.has(p.Path)
 	case err != nil:
 		return true
 	case now.Kind == beneath.Dir:
-		return p.Kind != beneath.Dir && had.has(p.Path, l.Since) // else what is in it says more
+		return p.Kind != beneath.Dir && had.has(p.Path) // else what is in it says more
 	}
 	return now.CTime > l.Since-l.Back && !all[p.Path].wrote(now)
+}
+
+// Base is what a session began with at a path.
+type Base struct {
+	File    bool // it is a file; else it is nothing
+	Perm    uint32
+	Content []byte // at most 4 MiB
+}
+
+// Base gives what the session began with at a path of which a Verdict says that it is known;
+// nil where that cannot be read.
+func (l *Look) Base(path string) *Base {
+	d := &state{dir: l.Dir}
+	content, perm, err := d.readBase(path, l.Since)
+	if err == nil {
+		return &Base{true, perm, content}
+	}
+	if notes, err := d.readNotes(l.Since); err == nil && notes[path] == Nothing {
+		return &Base{}
+	}
+	return nil
+}
+
+// Notes gives what was noted of the session's paths.
+func (l *Look) Notes() (map[string]Noted, error) { return (&state{dir: l.Dir}).readNotes(l.Since) }
+
+// Note notes something of paths that have no note and no base.
+func (l *Look) Note(notes map[string]Noted) error {
+	return (&state{dir: l.Dir}).addNotes(l.Since, notes)
 }
 
 // keepBytes is how much Keep reads of a source before it writes that down.
@@ -84,27 +124,34 @@ const keepBytes = maxMerge
 
 // Keep keeps what the source has at paths that the session has just written to, where it
 // still is what the session began with, and not more than so many bytes; it says how many
-// bytes that were. A file of more than 4 MiB, and one that a job has written, is not kept.
-func (l *Look) Keep(ctx context.Context, paths []string, room int64) (kept int64, err error) {
+// bytes that were, and which paths the source does not have. A file of more than 4 MiB, and
+// one that a job has written, is not kept.
+func (l *Look) Keep(ctx context.Context, paths []string, room int64) (kept int64, absent []string, err error) {
 	d := &state{dir: l.Dir}
 	all, err := d.readOwn()
-	had, more := d.bases()
-	err = errors.Join(err, more)
+	paths = slices.DeleteFunc(slices.Clone(paths), func(p string) bool {
+		_, wrote := all[p]
+		_, none := os.Lstat(d.path(baseName(p, l.Since)))
+		return wrote || none == nil
+	})
 	for err == nil && len(paths) > 0 {
 		var some []base
 		err = beneath.As(ctx, l.Owner, l.Source, func(root int) (err error) {
-			some, paths, err = l.read(ctx, root, had, all, paths, room-kept)
+			some, paths, err = l.read(ctx, root, paths, room-kept, &absent)
 			return err
 		})
 		for i := 0; err == nil && i < len(some); i++ {
 			if l.Room != nil && l.Room(int64(len(some[i].content))) != nil {
-				return kept, nil
+				return kept, nil, nil
 			}
 			kept += int64(len(some[i].content))
 			err = keepBase(d.path(baseName(some[i].path, l.Since)), some[i].baseHead, bytes.NewReader(some[i].content))
 		}
 	}
-	return kept, err
+	if err != nil {
+		return kept, nil, err // a look that hangs may still add to them
+	}
+	return kept, absent, nil
 }
 
 type base struct {
@@ -114,21 +161,22 @@ type base struct {
 }
 
 // read reads the bases of the first paths, and gives the paths that are left.
-func (l *Look) read(ctx context.Context, root int, had bases, all map[string]own, paths []string, room int64) (some []base, left []string, err error) {
+func (l *Look) read(ctx context.Context, root int, paths []string, room int64, absent *[]string) (some []base, left []string, err error) {
 	dirs, buf, sum := &dirs{open: []openDir{{path: ".", fd: root}}}, newBuffer(ctx), int64(0)
 	defer dirs.close(1)
 	for i, p := range paths {
 		if err := context.Cause(ctx); err != nil {
 			return nil, nil, err
 		}
-		if _, wrote := all[p]; wrote || had.has(p, l.Since) {
+		var now version
+		parent, err := dirs.dir(path.Dir(p))
+		if err == nil {
+			now, err = versionOf(parent, path.Base(p), nil, nil)
+		}
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || err == nil && now.Kind == "" {
+			*absent = append(*absent, p)
 			continue
 		}
-		parent, err := dirs.dir(path.Dir(p))
-		if err != nil {
-			continue // the session has made it
-		}
-		now, err := versionOf(parent, path.Base(p), nil, nil)
 		if err != nil || now.Kind != beneath.File || now.CTime > l.Since-l.Back || now.Size > min(maxMerge, room-sum) {
 			continue
 		}
@@ -154,7 +202,7 @@ func (o own) wrote(v version) bool {
 // replaces says whether a file that the session has changed would take the place of a
 // directory which was none when the session began.
 func (s *survey) replaces(c *change) bool {
-	return c.now.Kind == beneath.Dir && c.kind == beneath.File && s.bases.has(c.path, s.job.Since)
+	return c.now.Kind == beneath.Dir && c.kind == beneath.File && s.bases.has(c.path)
 }
 
 // since is the change time after which a file of the source was changed beside the session.

@@ -54,7 +54,7 @@ func (b *bothSides) step() {
 		b.edit(b.source, name)
 		b.touched[name] = true
 	default:
-		_, err := b.look().Keep(b.t.Context(), slices.Sorted(maps.Keys(b.wrote)), 1<<20)
+		_, _, err := b.look().Keep(b.t.Context(), slices.Sorted(maps.Keys(b.wrote)), 1<<20)
 		must(b.t, err)
 		for name := range b.wrote {
 			b.kept[name] = b.kept[name] || !b.touched[name]
@@ -68,8 +68,8 @@ func (b *bothSides) oracle(name string) (string, bool) {
 	return string(out), err == nil
 }
 
-// TestBothSides: a change is stale exactly where somebody has touched the source's file, and
-// what --merge makes of a file whose base was kept is what git makes of it.
+// TestBothSides: a change is known to be against another file than the session began with
+// exactly where somebody has touched the source's, its base is that file, and what --merge makes of a file whose base was kept is what git makes of it.
 func TestBothSides(t *testing.T) {
 	t.Parallel()
 	merged := 0
@@ -108,15 +108,22 @@ func (b *bothSides) check(seed uint64) (merged int) {
 			places = append(places, p)
 		}
 	}
-	stale, err := b.look().Stale(b.t.Context(), places)
+	verdicts, err := b.look().Judge(b.t.Context(), places)
 	must(b.t, err)
 	for i, p := range places {
 		// Of what was removed from the source before any look nothing tells.
 		want := b.touched[p.Path] && (p.Status != client.ChangeAdded || b.kept[p.Path])
-		if stale[i] != want {
-			b.t.Errorf("seed %d: %s (%s) is stale %v, want %v", seed, p.Path, p.Status, stale[i], want)
+		v := verdicts[i]
+		if known := want && b.kept[p.Path]; v.Changed != want || v.Known != known {
+			b.t.Errorf("seed %d: %s (%s) is %+v, want %v, %v", seed, p.Path, p.Status, v, want, known)
 		}
-		if p.Status != client.ChangeModified || !b.kept[p.Path] || !stale[i] {
+		if v.Known {
+			base, is := b.look().Base(p.Path), look(b.t, b.base)[p.Path]
+			if got := fmt.Sprintf("file %o %s", base.Perm, base.Content); !base.File || got != is {
+				b.t.Errorf("seed %d: the base of %s is %q, want %q", seed, p.Path, got, is)
+			}
+		}
+		if p.Status != client.ChangeModified || !v.Known {
 			continue
 		}
 		want2, clean := b.oracle(p.Path)
@@ -146,14 +153,14 @@ func TestClockSetBack(t *testing.T) {
 	place := []Place{{"f", client.ChangeModified, beneath.File}}
 	for _, back := range []int64{0, day} {
 		g.job.Back, l.Back = back, back
-		stale, err := l.Stale(t.Context(), place)
+		verdicts, err := l.Judge(t.Context(), place)
 		must(t, err)
-		kept, err := l.Keep(t.Context(), []string{"f"}, 1<<20)
+		kept, _, err := l.Keep(t.Context(), []string{"f"}, 1<<20)
 		must(t, err)
 		must(t, os.RemoveAll(g.job.Dir))
 		_, err = g.apply(client.ApplyRequest{DryRun: true})
-		if known := back > 0; stale[0] != known || (kept == 0) != known || (err != nil) != known {
-			t.Errorf("back %d: stale %v, %d bytes kept, %v", back, stale[0], kept, err)
+		if known := back > 0; verdicts[0].Changed != known || (kept == 0) != known || (err != nil) != known {
+			t.Errorf("back %d: changed %v, %d bytes kept, %v", back, verdicts[0].Changed, kept, err)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func (s *survey) merge() error {
 		if err := s.over(); err != nil {
 			return err
 		}
-		if c.status == client.ChangeAdded && c.why == "" && c.now.Kind == "" && s.bases.has(c.path, s.job.Since) {
+		if c.status == client.ChangeAdded && c.why == "" && c.now.Kind == "" && s.bases.has(c.path) {
 			c.why = "it was removed since the session began"
 		}
 		if c.why != "" && !c.hard && s.job.Request.Merge && c.kind == beneath.File && c.old == beneath.File && c.now.Kind == beneath.File {
@@ -60,7 +60,7 @@ func (s *survey) merge() error {
 		switch {
 		case c.why != "" && (c.hard || !s.job.Request.Force):
 			s.conflicts.add(c.path, c.why)
-			if !c.hard && !s.job.Request.Merge && s.bases.has(c.path, s.job.Since) {
+			if !c.hard && !s.job.Request.Merge && c.now.Kind == beneath.File && s.bases.names[baseName(c.path, s.job.Since)] {
 				s.conflicts.next = nextMerge
 			}
 		case !c.done:

@@ -70,7 +70,7 @@ func newSurvey(ctx context.Context, j *Job, d *state, sp *spool, changes []*chan
 	}
 	s := &survey{ctx: ctx, job: j, state: d, spool: sp, choice: choice, changes: changes, modes: make(map[string]*mode)}
 	if s.own, err = d.readOwn(); err == nil {
-		s.bases, err = d.bases()
+		s.bases, err = d.bases(j.Since)
 	}
 	return s, err
 }

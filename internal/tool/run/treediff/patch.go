@@ -104,6 +104,12 @@ func (o *Options) named(path string) bool {
 	})
 }
 
+// InPatch reports whether a patch of what differs at paths, all without any, has a file of
+// that path: git refuses some.
+func InPatch(path string, paths []string) bool {
+	return !refused(path, false) || (&Options{Paths: paths}).named(path)
+}
+
 // file writes one file's part. A mode is "" where there is none.
 func (p *patch) file(c *change, oldMode, newMode string) error {
 	oldHash, newHash, err := c.gitHashes()

@@ -1,0 +1,424 @@
+package trees
+
+import (
+	"archive/tar"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/beneath"
+	"github.com/toold/toold/internal/call/errand"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/tool/run/treediff"
+	"github.com/toold/toold/internal/worktree/apply"
+)
+
+// The sandbox compares with the source as it is. Where that is not what the session began
+// with, its difference would take somebody's work back: the daemon itself compares with the
+// base then, or says that it has none.
+
+// patched counts what is in a patch, and what is not.
+type patched struct {
+	treediff.Totals
+	// stale are changes whose base is not known, changed those that are told against it.
+	stale, changed int
+}
+
+func (p *patched) add(t treediff.Totals) {
+	p.Files += t.Files
+	p.Added += t.Added
+	p.Removed += t.Removed
+	p.Unreadable += t.Unreadable
+	p.LeftOut += t.LeftOut
+}
+
+func pathOf(c *client.Change) string { return cmp.Or(string(c.Bytes), c.Path) }
+
+// pages reads all changes at or below paths.
+func (v *view) pages(ctx context.Context, paths []string, each func(*client.Changes) error) error {
+	for q := (client.DiffQuery{Paths: paths, Limit: errand.MaxChanges}); ; {
+		c, err := v.TreeChanges(ctx, q)
+		if err == nil {
+			err = each(c)
+		}
+		if err != nil || c.Next == "" {
+			return err
+		}
+		q.After = c.Next
+	}
+}
+
+// rebaseAll makes a page what is told against the bases, and its totals those of all pages.
+func (v *view) rebaseAll(ctx context.Context, q client.DiffQuery, page *client.Changes) error {
+	part := page.Next != "" || q.After != ""
+	if err := v.rebase(ctx, page); err != nil {
+		return err
+	}
+	all := &client.Changes{}
+	if !part {
+		tally(all, page)
+	} else if err := v.pages(ctx, q.Paths, func(c *client.Changes) error {
+		defer tally(all, c)
+		return v.rebase(ctx, c)
+	}); err != nil {
+		return err
+	}
+	page.Files, page.Added, page.Removed, page.Stale, page.SourceChanged = all.Files, all.Added, all.Removed, all.Stale, all.SourceChanged
+	return nil
+}
+
+// tally adds what a page has.
+func tally(all, page *client.Changes) {
+	all.Files += len(page.Items)
+	for i := range page.Items {
+		all.Added += page.Items[i].Added
+		all.Removed += page.Items[i].Removed
+	}
+	all.Stale += page.Stale
+	all.SourceChanged += page.SourceChanged
+}
+
+// rebase tells the changes of a page against the bases where the source has something else,
+// and drops those that are none then.
+func (v *view) rebase(ctx context.Context, c *client.Changes) error {
+	j, err := v.judge(ctx, c.Items)
+	if err != nil || !j.any() {
+		return err
+	}
+	lines := make(map[string]*treediff.Line)
+	if err := v.pairs(ctx, j, nil, func(p *treediff.Pair) error {
+		lines[p.Path] = p.Line()
+		return nil
+	}); err != nil {
+		return err
+	}
+	items := c.Items[:0:0]
+	for i := range c.Items {
+		o := c.Items[i]
+		switch p := pathOf(&o); {
+		case j.drops(&o):
+			continue
+		case j.base[p] != nil:
+			if lines[p] == nil {
+				continue // it is what the session began with, or what the source has by now
+			}
+			o = errand.ChangeOf(p, lines[p])
+			o.SourceChanged = true
+			c.SourceChanged++
+		case j.stale[p]:
+			o.Stale = true
+			c.Stale++
+		}
+		items = append(items, o)
+	}
+	c.Items = items
+	return nil
+}
+
+// judged is how a page of changes stands to the source.
+type judged struct {
+	base  map[string]*apply.Base // of what the source has something else for
+	stale map[string]bool        // it has, and there is no base
+	dirs  map[string]bool        // those above files that the session began with
+}
+
+func (j *judged) any() bool { return len(j.base)+len(j.stale) > 0 }
+
+func (j *judged) changed(p string) bool { return j.stale[p] || j.base[p] != nil }
+
+// drops reports whether a change is none of the session's: a directory that the source has
+// lost, and what the source has put in the place of a file.
+func (j *judged) drops(c *client.Change) bool {
+	p := pathOf(c)
+	if c.Status == client.ChangeAdded && c.Kind == string(treediff.Dir) {
+		return j.dirs[p]
+	}
+	if c.Status != client.ChangeDeleted {
+		return false
+	}
+	for d := path.Dir(p); d != "."; d = path.Dir(d) {
+		if b := j.base[d]; b != nil && b.File {
+			return true
+		}
+	}
+	return false
+}
+
+// judge says how the changes of a page stand to the source. Where that cannot be looked at,
+// all are stale.
+func (v *view) judge(ctx context.Context, items []client.Change) (*judged, error) {
+	j := &judged{base: make(map[string]*apply.Base), stale: make(map[string]bool), dirs: make(map[string]bool)}
+	if len(items) == 0 {
+		return j, nil
+	}
+	places := make([]apply.Place, len(items))
+	for i := range items {
+		o := &items[i]
+		places[i] = apply.Place{Path: pathOf(o), Status: o.Status, Kind: beneath.Kind(o.Kind)}
+	}
+	look, verdicts, err := v.verdicts(ctx, places)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		v.log.Warn("look at the source of changes", "session", v.tree.Session, "error", err)
+		verdicts = slices.Repeat([]apply.Verdict{{Changed: true}}, len(items))
+	}
+	if len(v.against) > 0 {
+		if err := v.ofCheckpoint(places, verdicts); err != nil {
+			return nil, err
+		}
+	}
+	for i := range items {
+		if !verdicts[i].Changed {
+			continue
+		}
+		p, kind := places[i].Path, treediff.Kind(items[i].Kind)
+		plain := kind == "" || kind == treediff.Link || kind == treediff.File && items[i].Size <= treediff.MaxSide
+		if verdicts[i].Known && plain && items[i].Unreadable == "" {
+			j.base[p] = look.Base(p)
+		}
+		if b := j.base[p]; b == nil {
+			delete(j.base, p)
+			j.stale[p] = true
+		} else if b.File {
+			b.Content = nil // it is read again when its turn comes
+			for d := path.Dir(p); d != "."; d = path.Dir(d) {
+				j.dirs[d] = true
+			}
+		}
+	}
+	return j, nil
+}
+
+func (v *view) verdicts(ctx context.Context, places []apply.Place) (*apply.Look, []apply.Verdict, error) {
+	source, err := v.tree.Source.Open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer source.Close()
+	l := v.sourceLook(v.tree, source)
+	verdicts, err := l.Judge(ctx, places)
+	return l, verdicts, err
+}
+
+// ofCheckpoint takes back what was said of paths that the checkpoint has itself: the source
+// has no part in the difference there. Of the others the session's base is none, for the
+// checkpoint may have had the directory removed.
+func (v *view) ofCheckpoint(places []apply.Place, verdicts []apply.Verdict) error {
+	opened, err := v.store.OpenLayers(v.against)
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	for i := range places {
+		verdicts[i].Known = false
+		verdicts[i].Changed = verdicts[i].Changed && !slices.ContainsFunc(opened.Files, func(layer *os.File) bool { return covers(layer, places[i].Path) })
+	}
+	return nil
+}
+
+// covers reports whether a layer says what is at a path.
+func covers(layer *os.File, name string) bool {
+	fd, err := beneath.Open(int(layer.Fd()), path.Join("root", name), unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+	}
+	return unix.Close(fd) == nil
+}
+
+// pairs visits what has a base, with what the session has there now, unless that is what the
+// source has by now.
+func (v *view) pairs(ctx context.Context, j *judged, named []string, visit func(*treediff.Pair) error) error {
+	l := v.sourceLook(v.tree, nil)
+	paths, done := slices.Sorted(maps.Keys(j.base)), make(map[string]bool)
+	for some := range slices.Chunk(paths, run.MaxTreePaths) {
+		err := v.contents(ctx, some, func(p string, now treediff.Side) error {
+			if j.base[p] == nil || done[p] {
+				return nil // it came with the directory that it is in
+			}
+			done[p] = true
+			b := j.base[p]
+			if b.File {
+				b = l.Base(p)
+			}
+			if b == nil {
+				return fault.Conflict.Errorf("what the session began with at %s is gone", plain.Name(p)).Next("try again")
+			}
+			pair := &treediff.Pair{Path: p, New: now, Paths: named}
+			if b.File {
+				pair.Old = treediff.Side{Kind: treediff.File, Mode: b.Perm, Data: b.Content}
+			}
+			return visit(pair)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// contents gives what a session has at paths that differ from the source, files and links.
+// The agent's archive may have anything.
+func (v *view) contents(ctx context.Context, paths []string, each func(path string, now treediff.Side) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	from, to := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		_, err := v.TreeDiff(ctx, run.DiffQuery{Format: treediff.Archive, Paths: paths}, 0, to)
+		to.CloseWithError(err)
+		done <- err
+	}()
+	err := readArchive(from, each)
+	from.CloseWithError(io.ErrClosedPipe)
+	if failed := <-done; failed != nil && !errors.Is(failed, io.ErrClosedPipe) {
+		return failed
+	}
+	return err
+}
+
+func readArchive(from io.Reader, each func(path string, now treediff.Side) error) error {
+	for in := tar.NewReader(from); ; {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			_, err = io.Copy(io.Discard, from)
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		now := treediff.Side{Mode: uint32(h.Mode) & 0o777}
+		switch {
+		case h.PAXRecords[treediff.RecordLeft] != "" || h.PAXRecords[treediff.RecordSize] != "":
+			continue // it has no content, or not all of it: those are no texts
+		case h.PAXRecords[treediff.RecordStatus] == string(treediff.Deleted):
+		case h.Typeflag == tar.TypeReg && h.Size <= treediff.MaxSide:
+			now.Kind, now.Data = treediff.File, make([]byte, h.Size)
+			if _, err := io.ReadFull(in, now.Data); err != nil {
+				return err
+			}
+		case h.Typeflag == tar.TypeSymlink:
+			now.Kind, now.Data = treediff.Link, []byte(h.Linkname)
+		default:
+			continue
+		}
+		if err := each(h.Name, now); err != nil {
+			return err
+		}
+	}
+}
+
+// patch writes the patch of all at or below paths: the sandbox's own, unless somebody has
+// changed the source at one of them.
+func (v *view) patch(ctx context.Context, paths []string, w io.Writer) (*patched, error) {
+	changed := false
+	err := v.pages(ctx, paths, func(c *client.Changes) error {
+		j, err := v.judge(ctx, c.Items)
+		changed = changed || err == nil && j.any()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := &patch{to: w, named: paths, told: make(map[string]bool)}
+	if changed {
+		err = v.pages(ctx, paths, func(c *client.Changes) error { return out.page(ctx, v, c) })
+	} else {
+		out.Totals, err = v.TreeDiff(ctx, run.DiffQuery{Format: treediff.Patch, Paths: paths}, 0, w)
+	}
+	if err != nil || !changed && out.Files == 0 {
+		return &out.patched, err
+	}
+	// What was changed in the source while the patch was made may be taken back in it.
+	return &out.patched, v.pages(ctx, paths, func(c *client.Changes) error {
+		j, err := v.judge(ctx, c.Items)
+		if err != nil {
+			return err
+		}
+		for i := range c.Items {
+			p := pathOf(&c.Items[i])
+			if j.changed(p) && !out.told[p] && !j.drops(&c.Items[i]) && treediff.InPatch(p, paths) {
+				out.stale++
+			}
+		}
+		return nil
+	})
+}
+
+// patch is one that is put together, of what the sandbox compares and what is compared with
+// bases.
+type patch struct {
+	patched
+	to    io.Writer
+	named []string
+	told  map[string]bool // what is told against a base, or left out
+}
+
+// page writes what a patch has of a page.
+func (o *patch) page(ctx context.Context, v *view, c *client.Changes) error {
+	j, err := v.judge(ctx, c.Items)
+	if err != nil {
+		return err
+	}
+	o.changed += len(j.base)
+	for some := range slices.Chunk(o.choose(j, c.Items), run.MaxTreePaths) {
+		t, err := v.TreeDiff(ctx, run.DiffQuery{Format: treediff.Patch, Paths: some}, 0, o.to)
+		if err != nil {
+			return err
+		}
+		o.add(t)
+	}
+	err = v.pairs(ctx, j, o.named, func(p *treediff.Pair) error {
+		t, err := p.WritePatch(ctx, o.to)
+		o.add(t)
+		return err
+	})
+	o.Unreadable = c.Unreadable // of all, also of what was not asked for again
+	return err
+}
+
+// choose gives the paths of a page that the sandbox compares for the patch. A path stands for
+// all that is below it, so none is a directory that was one before.
+func (o *patch) choose(j *judged, items []client.Change) (paths []string) {
+	whole, left := "", "" // what is below them comes with them, or does not come
+	for i := range items {
+		c := &items[i]
+		p, dir := pathOf(c), string(treediff.Dir)
+		o.told[p] = o.told[p] || j.changed(p)
+		switch {
+		case j.drops(c), below(p, whole):
+		case j.base[p] != nil && treediff.InPatch(p, o.named):
+		case !treediff.InPatch(p, o.named):
+			o.LeftOut++
+			delete(j.base, p)
+		case j.stale[p], below(p, left):
+			o.stale++
+			if o.told[p] = true; c.Kind == dir {
+				left = p
+			}
+		case c.Status == client.ChangeType && c.Kind == dir:
+			paths, whole = append(paths, p), p
+		case c.Status == client.ChangeType && c.OldKind == dir: // what was in it is told by itself
+			j.base[p] = &apply.Base{}
+		case c.Kind == dir && c.Status == client.ChangeModified:
+			o.LeftOut++
+		case c.Kind != dir && c.OldKind != dir:
+			paths = append(paths, p)
+		}
+	}
+	return paths
+}
+
+func below(p, dir string) bool { return dir != "" && strings.HasPrefix(p, dir+"/") }
