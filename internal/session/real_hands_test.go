@@ -1,15 +1,18 @@
 package session
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,78 +20,178 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/testrig"
 )
 
-// treeOf is what a directory has, as git knows it: of each path its content, after an x if
-// its owner may execute it.
-func treeOf(t *testing.T, dir string) map[string]string {
+// gitFiles are those of a tree as git knows it: of each path what leads there, or its content
+// after whether its owner may execute it.
+type gitFiles map[string]string
+
+// unpack gives what an archive of a tree has.
+func unpack(t *testing.T, archive io.Reader) gitFiles {
 	t.Helper()
-	all := make(map[string]string)
-	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+	all := make(gitFiles)
+	for in := tar.NewReader(archive); ; {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return all
 		}
-		rel, _ := filepath.Rel(dir, p)
-		if d.Type() == fs.ModeSymlink {
-			to, err := os.Readlink(p)
-			all[rel] = "-> " + to
-			return err
+		content, more := io.ReadAll(in)
+		if err = errors.Join(err, more); err != nil {
+			t.Fatal(err)
 		}
-		info, err := d.Info()
-		if err != nil {
-			return err
+		switch name := path.Clean(h.Name); h.Typeflag {
+		case tar.TypeReg:
+			all[name] = fmt.Sprintf("%v %s", h.Mode&0o100 != 0, content)
+		case tar.TypeSymlink:
+			all[name] = "-> " + h.Linkname
 		}
-		content, err := os.ReadFile(p)
-		all[rel] = fmt.Sprintf("%v %s", info.Mode()&0o100 != 0, content)
-		return err
-	})
+	}
+}
+
+// filesOf are those of a directory.
+func filesOf(t *testing.T, dir string) gitFiles {
+	t.Helper()
+	out, err := exec.Command("tar", "c", "--hard-dereference", "-C", dir, ".").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all
+	return unpack(t, bytes.NewReader(out))
+}
+
+// fill makes a directory have files, which has none.
+func (f gitFiles) fill(t *testing.T, dir string) {
+	t.Helper()
+	for name, is := range f {
+		p := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(p), 0o755)
+		if to, link := strings.CutPrefix(is, "-> "); link {
+			err = errors.Join(err, os.Symlink(to, p))
+		} else if content, x := strings.CutPrefix(is, "true "); x {
+			err = errors.Join(err, os.WriteFile(p, []byte(content), 0o755))
+		} else {
+			err = errors.Join(err, os.WriteFile(p, []byte(is[len("false "):]), 0o644))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// put has a file in the place of what is there, or nothing.
+func (f gitFiles) put(name, is string) {
+	if delete(f, name); is == "" {
+		return
+	}
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		delete(f, dir)
+	}
+	maps.DeleteFunc(f, func(p, _ string) bool { return strings.HasPrefix(p, name+"/") })
+	f[name] = is
 }
 
 // twoHands is a session and a person who change one tree.
 type twoHands struct {
 	*applyRig
+	name    string
 	rand    *rand.Rand
 	session string
-	begin   string // a copy of the source as the session began with it
+	log     []string
+
+	began  gitFiles        // what the source had when the session began
+	base   gitFiles        // the same, but what it had when the session first wrote to a path
+	wrote  map[string]bool // by the session
+	theirs map[string]bool // written by the person
 }
 
 // command changes something at random, in sh.
 func (h *twoHands) command(who string) string {
 	file := func() string { return fmt.Sprintf("d%d/f%d", h.rand.IntN(3), h.rand.IntN(4)) }
 	f, line := file(), 1+h.rand.IntN(12)
-	switch h.rand.IntN(9) {
-	case 0, 1:
-		return fmt.Sprintf("[ -h %[1]s ] || [ ! -f %[1]s ] || sed -i '%[2]ds/$/ %[3]s/' %[1]s", f, line, who)
-	case 2, 3:
-		return fmt.Sprintf("[ -h %[1]s ] || [ ! -f %[1]s ] || echo %[2]s%[3]d >>%[1]s", f, who, line)
-	case 4:
-		return fmt.Sprintf("if [ -f %[1]s ] || [ -h %[1]s ]; then unlink %[1]s; fi", f)
+	const text = "[ -f %[1]s ] && [ ! -h %[1]s ] && "
+	switch h.rand.IntN(14) {
+	case 0, 1, 2:
+		return fmt.Sprintf(text+"sed -i '%[2]ds/$/ %[3]s/' %[1]s", f, line, who)
+	case 3, 4:
+		return fmt.Sprintf(text+"echo %[2]s%[3]d >>%[1]s", f, who, line)
 	case 5:
-		return fmt.Sprintf("if [ -x %[1]s ]; then chmod 644 %[1]s; elif [ -f %[1]s ]; then chmod 755 %[1]s; fi", f)
-	case 6:
-		return fmt.Sprintf("if [ -f %[1]s ] && [ ! -e %[2]s ]; then mv %[1]s %[2]s; fi", f, file())
-	case 7:
+		return "rm -rf " + f
+	case 6, 7:
+		return fmt.Sprintf(text+"if [ -x %[1]s ]; then chmod 644 %[1]s; else chmod 755 %[1]s; fi", f)
+	case 8:
+		return fmt.Sprintf(text+"[ ! -e %[2]s ] && [ ! -h %[2]s ] && mv %[1]s %[2]s", f, file())
+	case 9:
 		return fmt.Sprintf("echo %[2]s >d%[1]d/new%[3]d", h.rand.IntN(3), who, h.rand.IntN(4))
+	case 10:
+		return fmt.Sprintf("[ -d %[4]s ] && rm -rf %[1]s && ln -s %[2]s%[3]d %[1]s", f, who, line, path.Dir(f))
+	case 11:
+		return fmt.Sprintf("[ -d %[4]s ] && rm -rf %[1]s && mkdir %[1]s && echo %[2]s >%[1]s/%[3]d", f, who, line%3, path.Dir(f))
+	case 12:
+		return fmt.Sprintf("rm -rf %[1]s && echo %[2]s >%[1]s", path.Dir(f), who)
 	}
-	return fmt.Sprintf("if [ -f %[1]s ] || [ -h %[1]s ]; then unlink %[1]s; fi; ln -s %[2]s d0/link%[3]d || true", f, who, line)
+	return fmt.Sprintf("[ -d %[4]s ] && rm -rf %[1]s && printf '\\000%[2]s%[3]d\\n' >%[1]s", f, who, line, path.Dir(f))
 }
 
-// theirs does it in the source.
-func (h *twoHands) theirs() {
-	what := h.command("theirs")
-	for strings.Contains(what, "unlink") || strings.Contains(what, "mv ") {
-		what = h.command("theirs") // what is gone before the session replaces it leaves no trace: see the decision record
+// mine has the session do something.
+func (h *twoHands) mine(source gitFiles) {
+	command := h.command("mine")
+	const pack = "tar cz --hard-dereference --exclude=./.toold . | base64"
+	out := h.bash(h.session, "exec 2>/dev/null; "+pack+"; echo %; { "+command+"; } || true; "+pack)
+	h.log = append(h.log, "mine: "+command)
+	var seen [2]gitFiles
+	before, after, _ := strings.Cut(out, "%")
+	for i, part := range []string{before, after} {
+		packed, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(part)))
+		if err != nil {
+			h.t.Fatalf("%v: %q, after %q", err, out, h.log)
+		}
+		seen[i] = unpack(h.t, packed)
 	}
-	c := exec.Command("sh", "-euc", what)
+	for p := range union(seen[0], seen[1]) {
+		if seen[0][p] != seen[1][p] && !h.wrote[p] {
+			h.wrote[p] = true
+			h.base.put(p, source[p])
+		}
+	}
+}
+
+// source has the person do something.
+func (h *twoHands) source() {
+	command, before := h.command("theirs"), filesOf(h.t, h.src)
+	c := exec.Command("sh", "-uc", "{ "+command+"; } || true")
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: alice.UID, Gid: alice.GID}}
 	c.Dir = h.src
 	if out, err := c.CombinedOutput(); err != nil {
 		h.t.Fatalf("%q: %v: %s", c.Args, err, out)
 	}
+	h.log = append(h.log, "theirs: "+command)
+	after := filesOf(h.t, h.src)
+	for p := range union(before, after) {
+		if before[p] != after[p] {
+			h.theirs[p] = true
+		}
+	}
+}
+
+func union(all ...gitFiles) map[string]bool {
+	paths := make(map[string]bool)
+	for _, f := range all {
+		for p := range f {
+			paths[p] = true
+		}
+	}
+	return paths
+}
+
+// at says whether a path is one of some, above one or below one.
+func at(some map[string]bool, p string) bool {
+	for q := range some {
+		if p == q || strings.HasPrefix(p, q+"/") || strings.HasPrefix(q, p+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 // patch gives a patch and what it says of itself.
@@ -105,44 +208,48 @@ func (a *applyRig) patch(session string, q client.DiffQuery) (text []byte, stale
 
 // TestRealBothSides: whatever a session and a person do to one tree, the patch makes of what
 // the session began with what the session has, and touches nothing that is the person's. What
-// it cannot say it names, and leaves out.
+// it cannot say it names, and leaves out. What apply makes of the source is git's three-way
+// result.
 func TestRealBothSides(t *testing.T) {
 	a := newApplyRig(t)
 	set := *a.m.settings.Load()
 	set.Policy = rules(t, "[permission]\nbash = \"allow\"\nexternal_directory = \"allow\"\ndoom_loop = \"allow\"\n") // nobody answers here
 	a.m.Reload(set)
-	for seed := range uint64(3) {
-		h := &twoHands{applyRig: a, rand: rand.New(rand.NewPCG(seed, 7))}
-		h.round(fmt.Sprint("seed", seed))
+	for seed := range uint64(testrig.Rounds(3)) {
+		h := &twoHands{applyRig: a, name: fmt.Sprint("seed", seed), rand: rand.New(rand.NewPCG(seed, 7)), wrote: make(map[string]bool), theirs: make(map[string]bool)}
+		h.round()
+		if t.Failed() {
+			t.Fatalf("seed %d:\n%s", seed, strings.Join(h.log, "\n"))
+		}
 	}
 }
 
-func (h *twoHands) round(name string) {
-	t := h.t
-	h.src = t.TempDir()
+func (h *twoHands) round() {
+	h.src = h.t.TempDir()
 	h.must(os.Chmod(filepath.Dir(h.src), 0o755))
+	h.began = make(gitFiles)
 	for i := range 12 {
-		p := fmt.Sprintf("%s/d%d/f%d", h.src, i%3, i/3)
-		h.must(errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(strings.Repeat("1\n2\n3\n", 4)), 0o644)))
+		h.began[fmt.Sprintf("d%d/f%d", i%3, i/3)] = "false " + strings.Repeat("1\n2\n3\n", 4)
 	}
-	h.begin = t.TempDir()
-	for _, c := range [][]string{{"chown", "-R", fmt.Sprintf("%d:%d", alice.UID, alice.GID), h.src}, {"cp", "-a", h.src + "/.", h.begin}} {
-		if out, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%q: %v: %s", c, err, out)
-		}
-	}
-	h.session = h.applyRig.session(name)
+	h.began.fill(h.t, h.src)
+	h.must(exec.Command("chown", "-R", fmt.Sprintf("%d:%d", alice.UID, alice.GID), h.src).Run())
+	h.base = maps.Clone(h.began)
+	h.session = h.applyRig.session(h.name)
 	for range 8 {
-		command := h.command("mine")
-		h.bash(h.session, command)
+		h.mine(filesOf(h.t, h.src))
 		h.changed(h.session) // looks, so that all bases are kept that can be
-		h.theirs()
+		h.source()
 	}
-	h.check(name)
+	now := filesOf(h.t, h.src)
+	packed, err := base64.StdEncoding.DecodeString(h.bash(h.session, "tar c --hard-dereference --exclude=./.toold . | base64 -w0"))
+	h.must(err)
+	mine := unpack(h.t, bytes.NewReader(packed))
+	h.checkPatch(mine, now)
+	h.checkApply(mine, now)
 	_ = h.end(h.session)
 }
 
-func (h *twoHands) check(name string) {
+func (h *twoHands) checkPatch(mine, now gitFiles) {
 	t := h.t
 	c, err := h.m.trees.Changes(t.Context(), owner, h.session, client.DiffQuery{Limit: 1000})
 	h.must(err)
@@ -150,41 +257,111 @@ func (h *twoHands) check(name string) {
 	for i := range c.Items {
 		stale[c.Items[i].Path] = c.Items[i].Stale
 	}
+	maps.DeleteFunc(stale, func(_ string, is bool) bool { return !is })
 	text, left := h.patch(h.session, client.DiffQuery{})
-	began, now := treeOf(t, h.begin), treeOf(t, h.src)
-	apply := exec.Command("git", "apply", "--whitespace=nowarn")
-	apply.Dir, apply.Stdin = h.begin, bytes.NewReader(text)
-	if out, err := apply.CombinedOutput(); err != nil && len(text) > 0 {
-		t.Errorf("%s: git apply: %v: %s\n%s\n%+v", name, err, out, text, c.Items)
+	base := maps.Clone(now)
+	for _, p := range slices.Sorted(maps.Keys(h.wrote)) {
+		if mine[p] != "" || at(union(now), p) { // else it is gone on both sides: nobody has to do anything
+			base.put(p, h.base[p])
+		}
+	}
+	dir := t.TempDir()
+	base.fill(t, dir)
+	apply := exec.Command("git", "apply", "--whitespace=nowarn", "--allow-empty")
+	apply.Dir, apply.Stdin = dir, bytes.NewReader(text)
+	if out, err := apply.CombinedOutput(); err != nil {
+		t.Errorf("git apply: %v: %s\n%s\n%+v", err, out, text, c.Items)
 		return
 	}
-	copied := t.TempDir()
-	unpack := exec.Command("base64", "-d")
-	unpack.Stdin = strings.NewReader(h.bash(h.session, "tar c . | base64"))
-	tarball, err := unpack.Output()
-	h.must(err)
-	untar := exec.Command("tar", "x", "-C", copied)
-	untar.Stdin = bytes.NewReader(tarball)
-	h.must(untar.Run())
-	mine, got := treeOf(t, copied), treeOf(t, h.begin)
-	paths := slices.Compact(slices.Sorted(func(yield func(string) bool) {
-		for _, m := range []map[string]string{began, now, mine, got} {
-			for p := range maps.Keys(m) {
-				if !yield(p) {
-					return
-				}
+	got := filesOf(t, dir)
+	for p := range union(base, now, mine, got) {
+		want := base[p]
+		if h.wrote[p] {
+			want = mine[p]
+		}
+		if got[p] != want && (!at(stale, p) && mine[p] != now[p] || got[p] != base[p]) {
+			t.Errorf("%s is %q with the patch; it was %q, is %q in the session (which wrote it: %v) and %q in the source; %d stale: %v\n%s", p, got[p], base[p], mine[p], h.wrote[p], now[p], left, stale, text)
+		}
+	}
+	for p := range stale {
+		if !at(h.theirs, p) {
+			t.Errorf("%s is stale and nobody touched it", p)
+		}
+	}
+}
+
+// merged is what a merge of a path makes, and whether it can.
+func (h *twoHands) merged(base, mine, now string) (string, bool) {
+	switch {
+	case mine == base || mine == now:
+		return now, true
+	case now == base:
+		return mine, true
+	}
+	all, modes := make([]string, 3), make([]string, 3)
+	dir := h.t.TempDir()
+	for i, is := range []string{now, base, mine} {
+		mode, content, _ := strings.Cut(is, " ")
+		if is == "" || mode == "->" || strings.Contains(content, "\x00") {
+			return "", false
+		}
+		all[i], modes[i] = filepath.Join(dir, fmt.Sprint(i)), mode
+		h.must(os.WriteFile(all[i], []byte(content), 0o600))
+	}
+	out, err := exec.Command("git", append([]string{"merge-file", "-p"}, all...)...).Output()
+	mode := modes[2]
+	if mode == modes[1] {
+		mode = modes[0]
+	}
+	return mode + " " + string(out), err == nil
+}
+
+func (h *twoHands) checkApply(mine, now gitFiles) {
+	t := h.t
+	want, conflicts := maps.Clone(now), make(map[string]bool)
+	for p := range union(h.base, now, mine) {
+		if !h.wrote[p] {
+			continue
+		}
+		is, ok := h.merged(h.base[p], mine[p], now[p])
+		if !ok {
+			conflicts[p] = true
+		} else if is == "" {
+			delete(want, p)
+		} else {
+			want[p] = is
+		}
+	}
+	refused, request := make(map[string]bool), client.ApplyRequest{Merge: true, DryRun: true}
+	_, err := h.m.trees.Apply(t.Context(), owner, h.session, request)
+	if f, ok := errors.AsType[*fault.Error](err); ok && errors.Is(err, fault.Conflict) {
+		for _, place := range f.Places {
+			refused[place.Path] = true
+			request.Exclude = append(request.Exclude, "/"+place.Path)
+			if !at(h.theirs, place.Path) {
+				t.Errorf("%s is a conflict, and nobody touched it", place.Path)
 			}
 		}
-	}))
-	for _, p := range paths {
-		switch want := mine[p]; {
-		case got[p] == want:
-		case (mine[p] == now[p] || stale[p]) && got[p] == began[p]:
-		default:
-			t.Errorf("%s: %s is %q with the patch; it was %q, is %q in the session and %q in the source; stale %v (%d)\n%s", name, p, got[p], began[p], want, now[p], stale[p], left, text)
+	} else {
+		h.must(err)
+	}
+	for p := range conflicts {
+		if !at(refused, p) {
+			t.Errorf("%s is no conflict: it was %q, is %q in the session and %q in the source: %v", p, h.base[p], mine[p], now[p], err)
 		}
-		if stale[p] && now[p] == began[p] && now[p] != "" {
-			t.Errorf("%s: %s is stale and nobody touched it", name, p)
+	}
+	request.DryRun = false
+	if _, again := h.m.trees.Apply(t.Context(), owner, h.session, request); again != nil {
+		t.Errorf("without %q: %v, before %v", request.Exclude, again, err)
+		return
+	}
+	got := filesOf(t, h.src)
+	for p := range union(want, got) {
+		if at(refused, p) {
+			want.put(p, now[p])
+		}
+		if got[p] != want[p] {
+			t.Errorf("apply makes %s %q, want %q; it was %q, is %q in the session, and was %q in the source; refused were %v", p, got[p], want[p], h.base[p], mine[p], now[p], err)
 		}
 	}
 }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,7 +54,10 @@ type seenDir struct {
 const freshFor = 50 * time.Millisecond
 
 // found is what a walk of a layer finds: what was not there at the last look.
-type found struct{ written, removed []string }
+type found struct {
+	written, removed []string
+	dirs             map[string]uint32 // permissions of directories
+}
 
 // Keep keeps what the source has of files that a session has just written first. It is
 // done in the background, after each call.
@@ -122,16 +127,22 @@ func (k *seen) look(ctx context.Context, s *shared, t *layers.Tree) error {
 			k.paths[p] = struct{}{}
 		}
 	}
-	var f found
-	if err := k.walk(ctx, int(upper.Fd()), "", &f); err != nil || len(f.written)+len(f.removed) == 0 {
+	f := found{dirs: make(map[string]uint32)}
+	if err := k.walk(ctx, int(upper.Fd()), "", &f); err != nil || len(f.written)+len(f.removed)+len(f.dirs) == 0 {
 		return err
 	}
-	n, absent, err := l.Keep(ctx, append(f.written, f.removed...), maxKept-k.kept)
+	n, also, err := l.Keep(ctx, slices.Concat(f.written, f.removed, slices.Sorted(maps.Keys(f.dirs))), maxKept-k.kept)
 	k.kept += n
 	if err != nil || len(t.Lower) > 0 && fresh {
 		return err // what is absent may have been made, and looked at, in a layer below
 	}
-	return l.Note(notesOf(upper, source, absent))
+	notes := notesOf(upper, source, also.Absent, len(t.Lower) > 0)
+	for p, n := range also.There {
+		if n.Is != apply.Mode || f.dirs[p] == n.Perm {
+			notes[p] = n
+		}
+	}
+	return l.Note(notes)
 }
 
 // walk collects the files below a directory of the layer that were not there at the last
@@ -148,6 +159,10 @@ func (k *seen) walk(ctx context.Context, parent int, dir string, f *found) error
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
+	}
+	if _, known := k.paths[dir]; !known && dir != "" && len(k.paths) < maxSeen {
+		k.paths[dir] = struct{}{}
+		f.dirs[dir] = st.Mode & 0o777
 	}
 	was := k.dirs[dir]
 	if was == nil || was.ctime != st.Ctim.Nano() {
@@ -211,8 +226,9 @@ func (k *seen) list(ctx context.Context, d *os.File, dir string, in *seenDir, f 
 // notesOf says of paths that the source does not have what the session began with there. A
 // file that an overlay has copied up names the one that it was copied from: if that is no
 // more, somebody has removed it, and if it is, the session has moved it. It needs file
-// handles of the source's file system; without them such a file counts as made.
-func notesOf(upper, source *os.File, absent []string) map[string]apply.Noted {
+// handles of the source's file system; without them such a file counts as made. Above other
+// layers it may be a copy of what one of those has, and nothing is said.
+func notesOf(upper, source *os.File, absent []string, layered bool) map[string]apply.Noted {
 	notes := make(map[string]apply.Noted, len(absent))
 	for _, p := range absent {
 		fd, err := beneath.Open(int(upper.Fd()), p, unix.O_PATH|unix.O_NOFOLLOW, 0)
@@ -221,9 +237,11 @@ func notesOf(upper, source *os.File, absent []string) map[string]apply.Noted {
 		}
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
-			notes[p] = apply.Nothing
-			if origin := originOf(fd); origin != nil && !alive(source, *origin) {
-				notes[p] = apply.Gone
+			switch origin := originOf(fd); {
+			case origin == nil || alive(source, *origin):
+				notes[p] = apply.Noted{Is: apply.Nothing}
+			case !layered:
+				notes[p] = apply.Noted{Is: apply.Gone}
 			}
 		}
 		_ = unix.Close(fd)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -62,7 +63,16 @@ func (v *view) pages(ctx context.Context, paths []string, each func(*client.Chan
 // rebaseAll makes a page what is told against the bases, and its totals those of all pages.
 func (v *view) rebaseAll(ctx context.Context, q client.DiffQuery, page *client.Changes) error {
 	part := page.Next != "" || q.After != ""
-	if err := v.rebase(ctx, page); err != nil {
+	var err error
+	if part {
+		_, err = v.survey(ctx, q.Paths)
+	} else {
+		_, err = v.surveyPage(ctx, page)
+	}
+	if err == nil {
+		err = v.rebase(ctx, page)
+	}
+	if err != nil {
 		return err
 	}
 	all := &client.Changes{}
@@ -109,6 +119,12 @@ func (v *view) rebase(ctx context.Context, c *client.Changes) error {
 		switch p := pathOf(&o); {
 		case j.drops(&o):
 			continue
+		case j.base[p] != nil && j.base[p].Dir:
+			if o.OldMode = modeOf(j.base[p]); o.Mode == o.OldMode {
+				continue
+			}
+			o.SourceChanged = true
+			c.SourceChanged++
 		case j.base[p] != nil:
 			if lines[p] == nil {
 				continue // it is what the session began with, or what the source has by now
@@ -126,12 +142,59 @@ func (v *view) rebase(ctx context.Context, c *client.Changes) error {
 	return nil
 }
 
+// stays are the directories in whose place the session has something else, by whether something
+// in them is stale: then they stay, and what takes their place is stale too.
+type stays map[string]bool
+
+func (s stays) add(items []client.Change, j *judged) {
+	for i := range items {
+		p := pathOf(&items[i])
+		if items[i].Status == client.ChangeType && items[i].OldKind == string(treediff.Dir) {
+			s[p] = false
+		}
+		if !j.stale[p] || j.drops(&items[i]) {
+			continue
+		}
+		for d := path.Dir(p); d != "."; d = path.Dir(d) {
+			if _, is := s[d]; is {
+				s[d] = true
+			}
+		}
+	}
+}
+
+// survey judges all changes at or below paths, and says whether the source has something else
+// at any of them.
+func (v *view) survey(ctx context.Context, paths []string) (changed bool, err error) {
+	err = v.pages(ctx, paths, func(c *client.Changes) error {
+		any, err := v.surveyPage(ctx, c)
+		changed = changed || any
+		return err
+	})
+	return changed, err
+}
+
+func (v *view) surveyPage(ctx context.Context, c *client.Changes) (changed bool, err error) {
+	if v.stays == nil {
+		v.stays = make(stays)
+	}
+	j, err := v.judge(ctx, c.Items)
+	if err != nil {
+		return false, err
+	}
+	v.stays.add(c.Items, j)
+	return j.any(), nil
+}
+
 // judged is how a page of changes stands to the source.
 type judged struct {
 	base  map[string]*apply.Base // of what the source has something else for
 	stale map[string]bool        // it has, and there is no base
 	dirs  map[string]bool        // those above files that the session began with
 }
+
+// modeOf is the mode of a directory as lists have it.
+func modeOf(b *apply.Base) string { return fmt.Sprintf("%04o", b.Perm) }
 
 func (j *judged) any() bool { return len(j.base)+len(j.stale) > 0 }
 
@@ -181,11 +244,16 @@ func (v *view) judge(ctx context.Context, items []client.Change) (*judged, error
 		}
 	}
 	for i := range items {
+		if v.stays[places[i].Path] {
+			j.stale[places[i].Path] = true
+			continue
+		}
 		if !verdicts[i].Changed {
 			continue
 		}
 		p, kind := places[i].Path, treediff.Kind(items[i].Kind)
-		plain := kind == "" || kind == treediff.Link || kind == treediff.File && items[i].Size <= treediff.MaxSide
+		plain := kind == "" || kind == treediff.Link || kind == treediff.File && items[i].Size <= treediff.MaxSide ||
+			kind == treediff.Dir && items[i].Status == client.ChangeModified
 		if verdicts[i].Known && plain && items[i].Unreadable == "" {
 			j.base[p] = look.Base(p)
 		}
@@ -243,9 +311,10 @@ func covers(layer *os.File, name string) bool {
 func (v *view) pairs(ctx context.Context, j *judged, named []string, visit func(*treediff.Pair) error) error {
 	l := v.sourceLook(v.tree, nil)
 	paths, done := slices.Sorted(maps.Keys(j.base)), make(map[string]bool)
+	paths = slices.DeleteFunc(paths, func(p string) bool { return j.base[p].Dir })
 	for some := range slices.Chunk(paths, run.MaxTreePaths) {
 		err := v.contents(ctx, some, func(p string, now treediff.Side) error {
-			if j.base[p] == nil || done[p] {
+			if j.base[p] == nil || j.base[p].Dir || done[p] {
 				return nil // it came with the directory that it is in
 			}
 			done[p] = true
@@ -323,12 +392,7 @@ func readArchive(from io.Reader, each func(path string, now treediff.Side) error
 // patch writes the patch of all at or below paths: the sandbox's own, unless somebody has
 // changed the source at one of them.
 func (v *view) patch(ctx context.Context, paths []string, w io.Writer) (*patched, error) {
-	changed := false
-	err := v.pages(ctx, paths, func(c *client.Changes) error {
-		j, err := v.judge(ctx, c.Items)
-		changed = changed || err == nil && j.any()
-		return err
-	})
+	changed, err := v.survey(ctx, paths)
 	if err != nil {
 		return nil, err
 	}
@@ -399,6 +463,10 @@ func (o *patch) choose(j *judged, items []client.Change) (paths []string) {
 		o.told[p] = o.told[p] || j.changed(p)
 		switch {
 		case j.drops(c), below(p, whole):
+		case j.base[p] != nil && j.base[p].Dir:
+			if c.Mode != modeOf(j.base[p]) {
+				o.LeftOut++
+			}
 		case j.base[p] != nil && treediff.InPatch(p, o.named):
 		case !treediff.InPatch(p, o.named):
 			o.LeftOut++

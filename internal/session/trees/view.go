@@ -20,6 +20,7 @@ type view struct {
 	lost    []layers.Incomplete
 	session string   // "" where it is the session's own sandbox
 	against []string // layers of the checkpoint that it is compared with
+	stays   stays    // nil before a survey
 	close   func()
 }
 

@@ -112,20 +112,33 @@ func (d *state) readBase(path string, since int64) (content []byte, perm uint32,
 }
 
 // Noted is what is known of a path without a base.
-type Noted string
+type Noted struct {
+	Is What `json:"is"`
+	// Perm are the permissions of a directory.
+	Perm uint32 `json:"perm,omitempty"`
+}
 
-// The notes.
+// What says what a session began with at a path.
+type What string
+
+// What is noted.
 const (
-	// Nothing: the session began with nothing there.
-	Nothing Noted = "nothing"
-	// Gone: it began with a file that was removed from the source before anybody kept it.
-	Gone Noted = "gone"
+	// Nothing: there was nothing.
+	Nothing What = "nothing"
+	// Gone: a file, that was removed from the source before anybody kept it.
+	Gone What = "gone"
+	// Some: a file or link of which nothing is kept.
+	Some What = "some"
+	// Dir: a directory.
+	Dir What = "dir"
+	// Mode: a directory, if it began with something; the permissions are known alone.
+	Mode What = "mode"
 )
 
 // note is a line of the notes.
 type note struct {
-	Path raw   `json:"path"`
-	Is   Noted `json:"is"`
+	Path raw `json:"path"`
+	Noted
 }
 
 func (d *state) notes(since int64) string {
@@ -177,7 +190,7 @@ func (d *state) readNotes(since int64) (map[string]Noted, error) {
 			continue
 		}
 		if _, known := all[string(n.Path)]; !known {
-			all[string(n.Path)] = n.Is
+			all[string(n.Path)] = n.Noted
 		}
 	}
 	return all, lines.Err()
@@ -206,12 +219,36 @@ func (d *state) bases(since int64) (bases, error) {
 
 // kept says whether what the session began with at a path is known: a file, or nothing.
 func (b *bases) kept(path string) bool {
-	return len(b.names) > 0 && (b.names[baseName(path, b.since)] || b.notes[path] == Nothing)
+	return len(b.names) > 0 && (b.names[baseName(path, b.since)] || b.notes[path].Is == Nothing)
 }
 
 // has says whether the session is known to have begun with a file at a path.
 func (b *bases) has(path string) bool {
-	return len(b.names) > 0 && (b.names[baseName(path, b.since)] || b.notes[path] == Gone)
+	return len(b.names) > 0 && (b.names[baseName(path, b.since)] || b.notes[path].Is == Gone || b.notes[path].Is == Some)
+}
+
+// dirMode gives the permissions of a directory that the session began with.
+func (b *bases) dirMode(path string) (perm uint32, known bool) {
+	n := b.notes[path]
+	return n.Perm, n.Is == Dir || n.Is == Mode
+}
+
+// another says whether a directory of the source may not be one that the session began with.
+// All are what jobs of the session have made.
+func (b *bases) another(path string, now version, since int64, all map[string]own) bool {
+	if _, made := all[path]; made {
+		return false
+	}
+	return b.has(path) || b.notes[path].Is == Nothing || b.notes[path].Is != Dir && now.Placed > since
+}
+
+// moded says whether somebody may have changed the permissions of a directory since.
+func (b *bases) moded(path string, now version, since int64, all map[string]own) bool {
+	_, made := all[path]
+	if perm, known := b.dirMode(path); known && !made {
+		return now.Perm != perm
+	}
+	return b.another(path, now, since, all)
 }
 
 // Inherit gives a session what is known of the beginning of another one, from which it goes

@@ -93,6 +93,41 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
+// What has become another directory in the source, or has other permissions there, is in the
+// way of a change though it is compared with that.
+func TestOtherDirectories(t *testing.T) {
+	replace := func(g *rig) { remove(t, g.source, "a"); must(t, os.Mkdir(g.source+"/a", 0o755)) }
+	for _, tt := range []struct {
+		name         string
+		work, source func(g *rig)
+	}{
+		{"a file was changed", func(g *rig) { write(t, g.work, map[string]string{"a": "new"}) }, replace},
+		{"a file was removed", func(g *rig) { remove(t, g.work, "a") }, replace},
+		{"a link takes its place", func(g *rig) { remove(t, g.work, "a"); write(t, g.work, map[string]string{"a": "-> b"}) }, replace},
+		{"moved there", func(g *rig) { remove(t, g.work, "a") }, func(g *rig) {
+			remove(t, g.source, "a")
+			must(t, os.Rename(g.source+"/dir", g.source+"/a"))
+			write(t, g.source, map[string]string{"dir/x": "x"})
+		}},
+		{"both modes", func(g *rig) { must(t, os.Chmod(g.work+"/dir", 0o700)) }, func(g *rig) { must(t, os.Chmod(g.source+"/dir", 0o711)) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			g := begin(t, tree(t, map[string]string{"a": "old", "dir/x": "x"}))
+			tt.work(g)
+			tick()
+			tt.source(g)
+			before := look(t, g.source)
+			if _, err := g.apply(client.ApplyRequest{}); !errors.Is(err, fault.Conflict) {
+				t.Errorf("got %v", err)
+			}
+			if diffs := differ(look(t, g.source), before); diffs != nil {
+				t.Errorf("changed: %q", diffs)
+			}
+		})
+	}
+}
+
 // What changes between the comparison and the apply counts by its content too, whatever
 // its times say; so does a directory that the archive does not make.
 func TestOtherBase(t *testing.T) {

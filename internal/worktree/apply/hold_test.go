@@ -186,6 +186,7 @@ func TestHeld(t *testing.T) {
 		if ok, err := tryHold(filepath.Join(other, "below")); ok || err != nil {
 			t.Errorf("what lies below is locked by a mount: %v", err)
 		}
+		must(t, os.Remove(filepath.Join(other, "below")))
 	}
 	if ok, err := tryHold(t.TempDir()); !ok {
 		t.Errorf("a neighbour: %v", err)

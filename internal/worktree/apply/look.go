@@ -37,6 +37,9 @@ type Place struct {
 	Kind   beneath.Kind // "" for nothing
 }
 
+// dir says whether a change is one of a directory's permissions alone.
+func (p *Place) dir() bool { return p.Status == client.ChangeModified && p.Kind == beneath.Dir }
+
 // Verdict is how a change stands to the source.
 type Verdict struct {
 	// Changed: the source has something else there than the session began with, or cannot be
@@ -66,7 +69,11 @@ func (l *Look) Judge(ctx context.Context, places []Place) ([]Verdict, error) {
 			p := &places[i]
 			changed := l.changed(&had, dirs, all, p)
 			_, wrote := all[p.Path]
-			verdicts[i] = Verdict{changed, changed && !wrote && had.kept(p.Path)}
+			known := had.kept(p.Path)
+			if _, mode := had.dirMode(p.Path); p.dir() && mode {
+				known = true
+			}
+			verdicts[i] = Verdict{changed, changed && !wrote && known}
 		}
 		return nil
 	})
@@ -84,17 +91,19 @@ func (l *Look) changed(had *bases, dirs *dirs, all map[string]own, p *Place) boo
 		return p.Status != client.ChangeAdded || p.Kind != beneath.Dir && had.has(p.Path)
 	case err != nil:
 		return true
-	case now.Kind == beneath.Dir:
-		return p.Kind != beneath.Dir && had.has(p.Path) // else what is in it says more
+	case now.Kind == beneath.Dir && p.Kind != beneath.Dir:
+		return had.another(p.Path, now, l.Since-l.Back, all)
+	case now.Kind == beneath.Dir: // what is in it says more
+		return p.dir() && had.moded(p.Path, now, l.Since-l.Back, all)
 	}
 	return now.CTime > l.Since-l.Back && !all[p.Path].wrote(now)
 }
 
-// Base is what a session began with at a path.
+// Base is what a session began with at a path: a file, a directory, or nothing.
 type Base struct {
-	File    bool // it is a file; else it is nothing
-	Perm    uint32
-	Content []byte // at most 4 MiB
+	File, Dir bool
+	Perm      uint32
+	Content   []byte // at most 4 MiB
 }
 
 // Base gives what the session began with at a path of which a Verdict says that it is known;
@@ -103,10 +112,15 @@ func (l *Look) Base(path string) *Base {
 	d := &state{dir: l.Dir}
 	content, perm, err := d.readBase(path, l.Since)
 	if err == nil {
-		return &Base{true, perm, content}
+		return &Base{File: true, Perm: perm, Content: content}
 	}
-	if notes, err := d.readNotes(l.Since); err == nil && notes[path] == Nothing {
+	notes, err := d.readNotes(l.Since)
+	switch n := notes[path]; {
+	case err != nil:
+	case n.Is == Nothing:
 		return &Base{}
+	case n.Is == Dir || n.Is == Mode:
+		return &Base{Dir: true, Perm: n.Perm}
 	}
 	return nil
 }
@@ -124,9 +138,10 @@ const keepBytes = maxMerge
 
 // Keep keeps what the source has at paths that the session has just written to, where it
 // still is what the session began with, and not more than so many bytes; it says how many
-// bytes that were, and which paths the source does not have. A file of more than 4 MiB, and
-// one that a job has written, is not kept.
-func (l *Look) Keep(ctx context.Context, paths []string, room int64) (kept int64, absent []string, err error) {
+// bytes that were, and what else was found. A file of more than 4 MiB, and one that a job has
+// written, is not kept.
+func (l *Look) Keep(ctx context.Context, paths []string, room int64) (kept int64, also *Unkept, err error) {
+	also = &Unkept{There: make(map[string]Noted)}
 	d := &state{dir: l.Dir}
 	all, err := d.readOwn()
 	paths = slices.DeleteFunc(slices.Clone(paths), func(p string) bool {
@@ -137,7 +152,7 @@ func (l *Look) Keep(ctx context.Context, paths []string, room int64) (kept int64
 	for err == nil && len(paths) > 0 {
 		var some []base
 		err = beneath.As(ctx, l.Owner, l.Source, func(root int) (err error) {
-			some, paths, err = l.read(ctx, root, paths, room-kept, &absent)
+			some, paths, err = l.read(ctx, root, paths, room-kept, also)
 			return err
 		})
 		for i := 0; err == nil && i < len(some); i++ {
@@ -151,7 +166,15 @@ func (l *Look) Keep(ctx context.Context, paths []string, room int64) (kept int64
 	if err != nil {
 		return kept, nil, err // a look that hangs may still add to them
 	}
-	return kept, absent, nil
+	return kept, also, nil
+}
+
+// Unkept is what Keep finds in a source that it keeps nothing of.
+type Unkept struct {
+	Absent []string // what the source does not have
+	// There is what the source has of the others: of a directory Mode, if it is not known that
+	// it was there when the session began.
+	There map[string]Noted
 }
 
 type base struct {
@@ -161,7 +184,7 @@ type base struct {
 }
 
 // read reads the bases of the first paths, and gives the paths that are left.
-func (l *Look) read(ctx context.Context, root int, paths []string, room int64, absent *[]string) (some []base, left []string, err error) {
+func (l *Look) read(ctx context.Context, root int, paths []string, room int64, also *Unkept) (some []base, left []string, err error) {
 	dirs, buf, sum := &dirs{open: []openDir{{path: ".", fd: root}}}, newBuffer(ctx), int64(0)
 	defer dirs.close(1)
 	for i, p := range paths {
@@ -174,16 +197,28 @@ func (l *Look) read(ctx context.Context, root int, paths []string, room int64, a
 			now, err = versionOf(parent, path.Base(p), nil, nil)
 		}
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || err == nil && now.Kind == "" {
-			*absent = append(*absent, p)
+			also.Absent = append(also.Absent, p)
 			continue
 		}
-		if err != nil || now.Kind != beneath.File || now.CTime > l.Since-l.Back || now.Size > min(maxMerge, room-sum) {
+		if err != nil {
+			continue
+		}
+		if now.Kind == beneath.Dir {
+			also.There[p] = Noted{Dir, now.Perm}
+			if now.Placed > l.Since-l.Back {
+				also.There[p] = Noted{Mode, now.Perm}
+			}
+			continue
+		}
+		if now.Kind != beneath.File || now.CTime > l.Since-l.Back || now.Size > min(maxMerge, room-sum) {
+			also.There[p] = Noted{Is: Some}
 			continue
 		}
 		var content bytes.Buffer
 		now, err = versionOf(parent, path.Base(p), buf, func(*unix.Stat_t) io.Writer { return &content })
 		if err != nil || now.Kind != beneath.File || now.CTime > l.Since-l.Back || int64(content.Len()) > room-sum {
-			continue // somebody is changing it
+			also.There[p] = Noted{Is: Some} // somebody is changing it
+			continue
 		}
 		some = append(some, base{baseHead{now.Perm, now.Sum}, p, content.Bytes()})
 		if sum += now.Size; sum >= keepBytes {
@@ -199,10 +234,37 @@ func (o own) wrote(v version) bool {
 	return o != own{} && o.Of == "" && o.CTime == v.CTime && o.Size == v.Size
 }
 
-// replaces says whether a file that the session has changed would take the place of a
-// directory which was none when the session began.
+// replaces says whether a directory would go, or get other permissions, that is not as it was
+// when the session began.
 func (s *survey) replaces(c *change) bool {
-	return c.now.Kind == beneath.Dir && c.kind == beneath.File && s.bases.has(c.path)
+	switch {
+	case c.now.Kind != beneath.Dir || s.job.Copy != nil:
+		return false
+	case c.kind != beneath.Dir:
+		return s.bases.another(c.path, c.now, s.since(c), s.own)
+	}
+	return s.bases.moded(c.path, c.now, s.since(c), s.own)
+}
+
+// unchanged says whether what the session has is what it began with.
+func (s *survey) unchanged(c *change) bool {
+	if _, wrote := s.own[c.path]; wrote || s.job.Copy != nil {
+		return false
+	}
+	switch c.kind {
+	case "":
+		return s.bases.notes[c.path].Is == Nothing
+	case beneath.Dir:
+		perm, known := s.bases.dirMode(c.path)
+		return known && c.old == beneath.Dir && perm == c.perm
+	case beneath.File:
+		if !s.bases.names[baseName(c.path, s.job.Since)] {
+			return false
+		}
+		content, perm, err := s.state.readBase(c.path, s.job.Since)
+		return err == nil && perm == c.perm && int64(len(content)) == c.size && sumOf(string(content)) == c.sum
+	}
+	return false
 }
 
 // since is the change time after which a file of the source was changed beside the session.

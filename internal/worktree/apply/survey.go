@@ -23,6 +23,9 @@ type version struct {
 	Size  int64        `json:"size"`
 	CTime int64        `json:"ctime"` // ns
 	Sum   raw          `json:"sum"`   // SHA-256 of a file's content or a link's target
+	// Placed is when a directory was made or, as far as its times tell, moved there or given
+	// permissions: what changes in it does not count. In ns; 0 for all else.
+	Placed int64 `json:"-"`
 }
 
 // found is what the survey finds out about a change.
@@ -220,6 +223,8 @@ func versionOf(parent int, name string, buf *buffer, content func(*unix.Stat_t) 
 	switch v.Kind {
 	case "":
 		v.Kind = other
+	case beneath.Dir:
+		v.Placed = placed(fd, &st)
 	case beneath.Link:
 		target := make([]byte, beneath.MaxPath+1)
 		n, err := unix.Readlinkat(fd, "", target)
@@ -231,6 +236,19 @@ func versionOf(parent int, name string, buf *buffer, content func(*unix.Stat_t) 
 		}
 	}
 	return v, err
+}
+
+// placed is a version's Placed. What is put into a directory, or removed, changes both of its
+// times.
+func placed(fd int, st *unix.Stat_t) (at int64) {
+	var x unix.Statx_t
+	if unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &x) == nil && x.Mask&unix.STATX_BTIME != 0 {
+		at = x.Btime.Sec*1e9 + int64(x.Btime.Nsec)
+	}
+	if st.Ctim != st.Mtim {
+		at = max(at, st.Ctim.Nano())
+	}
+	return at
 }
 
 // read reads a file, which must be the one that st is of, and stay as it is.
@@ -283,6 +301,13 @@ func (s *survey) judge(c *change) {
 	case now.Kind == beneath.Dir && c.old != beneath.Dir:
 		c.why, c.hard = "a directory is in its place", true
 	case now.Kind == c.old && (now.Kind == "" || now.Kind == beneath.Dir) && !s.replaces(c):
+	case now.Kind == beneath.Dir && c.kind == beneath.Dir && now.Kind == c.old:
+		c.why = string(errBothModes)
+		if _, known := s.bases.dirMode(c.path); !known {
+			c.why = "it was changed since the session began"
+		}
+	case now.Kind == beneath.Dir && c.old == beneath.Dir:
+		c.why = "it is another directory than the session began with"
 	case c.old == "":
 		c.why = "something new is in its place"
 	case now.Kind == "":
@@ -293,6 +318,9 @@ func (s *survey) judge(c *change) {
 		c.why = "its content is not what the session's change was made from"
 	case now.CTime > s.since(c) && !s.own[c.path].is(now):
 		c.why = "it was changed since the session began"
+	}
+	if c.why != "" && s.unchanged(c) {
+		c.why, c.hard, c.done = "", false, true
 	}
 }
 

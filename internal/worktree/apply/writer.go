@@ -317,6 +317,9 @@ func (w *writer) chmod(m mode, perm uint32) error {
 	}
 	err = unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), st.Mode&0o7000|perm, 0)
 	step("chmod")
+	if err == nil {
+		w.own[string(m.Path)] = own{CTime: st.Ctim.Nano()}
+	}
 	return err
 }
 
@@ -424,6 +427,7 @@ func (w *writer) putDir(t *task, parent int, now, was version) error {
 	}
 	st, err := beneath.Lstat(parent, name)
 	w.made[string(t.Path)] = st.Ino
+	w.own[string(t.Path)] = own{CTime: st.Ctim.Nano()}
 	return err
 }
 
