@@ -29,6 +29,7 @@ import (
 //     TestSteps, TestPageNames, TestRecipes, TestLinks, TestCommandBlocks, and TestDocumentedFiles of
 //     test/cli.
 //  7. Nothing grows into one piece that cannot be cut: TestBounds.
+//  8. An idle session costs the daemon nothing each second: TestTickers.
 
 // tricks are speed tricks that the path of a call still has, with what they gain. None is added.
 var tricks = map[string]string{
@@ -118,4 +119,37 @@ func inspect(t *testing.T, visit func(pkg, at string, n ast.Node)) {
 			return true
 		})
 	})
+}
+
+// tickers are the files with one, and for how long it ticks. A thousand idle sessions with a
+// ticker each would keep a processor awake.
+var tickers = map[string]string{
+	"internal/store/checkpoint.go": "one of the daemon",
+	"internal/session/gc.go":       "one of the daemon",
+	"internal/server/sse.go":       "while a client listens",
+	"internal/mcp/call.go":         "while a client waits for a call",
+	"internal/egress/watch.go":     "while the session has connections",
+	"cmd/toold/notify.go":          "one of the daemon",
+	"cmd/toold/door.go":            "one of the daemon",
+}
+
+// TestTickers: what a session needs now and then comes by a timer that is set when there is
+// something to wait for.
+func TestTickers(t *testing.T) {
+	seen := make(map[string]bool)
+	inspect(t, func(pkg, at string, n ast.Node) {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok || pkg == "cmd/toolctl" || !isSelector(sel, "time", "NewTicker") && !isSelector(sel, "time", "Tick") {
+			return
+		}
+		file, _, _ := strings.Cut(at, ":")
+		if seen[file] = true; tickers[file] == "" {
+			t.Errorf("%s: a ticker; set a timer where there is something to wait for, or name in tickers for how long it ticks", at)
+		}
+	})
+	for file := range tickers {
+		if !seen[file] {
+			t.Errorf("%s: it has no ticker any more: take it out of tickers", file)
+		}
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/toold/toold/internal/egress"
 	"github.com/toold/toold/internal/egress/netns"
+	"github.com/toold/toold/internal/testrig"
 )
 
 var public = egress.Verdict{Allow: true, Rule: "test:1"} // and no private space
@@ -377,6 +379,40 @@ func TestLimits(t *testing.T) {
 	g.wait(t, moved)
 	if got := r.exchange(addr, "x"); got != "" {
 		t.Errorf("over the limit of bytes: %q", got)
+	}
+}
+
+// TestWatchOnlyConnections: connections that move nothing go, also those after a time without
+// any, in which nothing watches.
+func TestWatchOnlyConnections(t *testing.T) {
+	far := listen(t, "93.184.216.34:0", echo)
+	g := &gate{connect: func(egress.Request) egress.Verdict { return public }}
+	r := newRig(t, g, egress.Config{Ports: []uint16{portOf(far)}, Limits: egress.Limits{Idle: 100 * time.Millisecond}})
+	r.dns.set("good.example.com", "93.184.216.34")
+	addr := at(r.lookUp("good.example.com"), portOf(far))
+	watching := func() bool {
+		stacks := make([]byte, 1<<20)
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "egress.(*Network).watch(")
+	}
+	for i := range 3 {
+		testrig.Eventually(t, "nothing watches over no connections", func() bool { return !watching() })
+		c := r.mustDial(addr)
+		_, _ = io.WriteString(c, "x")
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if !watching() {
+			t.Error("nothing watches over a connection")
+		}
+		testrig.Eventually(t, "it is closed", func() bool {
+			n := 0
+			for _, r := range g.all() {
+				if strings.Contains(r.Error, "no byte passed") {
+					n++
+				}
+			}
+			return n == i+1
+		})
 	}
 }
 

@@ -49,6 +49,7 @@ type Network struct {
 	files     []*os.File // of all listeners and of the resolver, for the agent to hold
 	closers   []func() error
 	clients   map[*client]struct{}
+	watching  bool // watch runs, as it does while there are clients
 }
 
 // listener is one port in the namespace.
@@ -84,7 +85,6 @@ func Open(ctx context.Context, cfg Config) (*Network, error) {
 
 func (n *Network) start() error {
 	n.work.Go(n.web.serve)
-	n.work.Go(n.watch)
 	if n.cfg.Relay != nil {
 		n.work.Go(n.relay)
 	}

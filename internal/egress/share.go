@@ -130,6 +130,10 @@ func (n *Network) enroll(c *client) error {
 		return err
 	}
 	n.clients[c] = struct{}{}
+	if !n.watching {
+		n.watching = true
+		n.work.Go(n.watch)
+	}
 	return nil
 }
 

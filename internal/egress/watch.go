@@ -13,7 +13,8 @@ import (
 )
 
 // watch closes connections that move nothing, and lets go of those whose program has hung up
-// while it waited for a verdict.
+// while it waited for a verdict. It runs while there are connections: a session without any
+// costs nothing.
 func (n *Network) watch() {
 	t := time.NewTicker(min(n.cfg.Limits.Idle/4, time.Second))
 	defer t.Stop()
@@ -23,10 +24,22 @@ func (n *Network) watch() {
 			return
 		case <-t.C:
 		}
-		for _, c := range n.open() {
+		all := n.watched()
+		if len(all) == 0 {
+			return
+		}
+		for _, c := range all {
 			n.look(c)
 		}
 	}
+}
+
+// watched are the connections of the moment. Without any watch is over.
+func (n *Network) watched() []*client {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.watching = len(n.clients) > 0
+	return slices.Collect(maps.Keys(n.clients))
 }
 
 // open are the connections of the moment.

@@ -138,10 +138,7 @@ func (m *Manager) Patch(ctx context.Context, p auth.Principal, id string, r clie
 		return nil, m.internal("change session "+s.id, err)
 	}
 	s.tellTools(before)
-	select {
-	case s.changed <- struct{}{}:
-	default: // supervise is about to look anyway
-	}
+	s.look()
 	return s.snapshot(ctx), nil
 }
 

@@ -12,8 +12,27 @@ import (
 	"github.com/toold/toold/internal/steady"
 )
 
-// budgetPause is how often a session with a budget is looked at.
-const budgetPause = 500 * time.Millisecond
+// budgetPause is how often a session with a budget is looked at while it has calls, and
+// budgetIdle while it has none, which use nothing up but time.
+const (
+	budgetPause = 500 * time.Millisecond
+	budgetIdle  = time.Minute
+)
+
+// untilSpent is how long a session with a budget need not be looked at.
+func (s *Session) untilSpent() time.Duration {
+	b, d := s.budget(), budgetIdle
+	switch {
+	case b == (client.Budget{}):
+		return maxTTL
+	case s.calls.Open() > 0:
+		d = budgetPause
+	}
+	if b.Wall > 0 {
+		d = min(d, time.Duration(b.Wall-s.age()))
+	}
+	return d
+}
 
 // settleBudget fills in what a session may use in all: the least of what the configuration
 // says for all, for its profile and for its tenant. It may ask for less.

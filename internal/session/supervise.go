@@ -57,7 +57,11 @@ func (s *supervisor) run() {
 		if err != nil || s.isEnding() {
 			return
 		}
-		timer.Reset(s.untilTimeout())
+		timer.Reset(s.untilTimeout()) // before it is asked: what changes in between is looked at then
+		if why := s.timedOut(); why != "" {
+			s.expire(why)
+			return
+		}
 		select {
 		case <-s.ctx.Done():
 			return
@@ -74,10 +78,6 @@ func (s *supervisor) run() {
 			return
 		case <-s.changed:
 		case <-timer.C:
-			if why := s.timedOut(); why != "" {
-				s.expire(why)
-				return
-			}
 		}
 	}
 }
@@ -139,10 +139,7 @@ func (s *supervisor) untilTimeout() time.Duration {
 	if idle := time.Duration(row.IdleTimeout); idle > 0 {
 		d = min(d, idle-s.calls.Idle())
 	}
-	if s.budget() != (client.Budget{}) {
-		d = min(d, budgetPause)
-	}
-	return max(d, 10*time.Millisecond)
+	return max(min(d, s.untilSpent()), 10*time.Millisecond)
 }
 
 // timedOut says why the session has lived long enough, "" when it has not.

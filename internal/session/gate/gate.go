@@ -61,7 +61,8 @@ type Gate struct {
 	records chan egress.Record
 	done    chan struct{} // closed when no record is written any more
 	stop    context.CancelFunc
-	lost    atomic.Int64 // records that nobody could take
+	lost    atomic.Int64  // records that nobody could take
+	wake    chan struct{} // when there are lost ones that write may not know of
 }
 
 // New makes a Gate, which is to be closed.
@@ -70,6 +71,7 @@ func New(cfg Config) *Gate {
 	g := &Gate{
 		cfg: cfg, rate: rate.NewLimiter(recordsPerSecond, recordsAtOnce),
 		records: make(chan egress.Record, recordsAtOnce), done: make(chan struct{}), stop: stop,
+		wake: make(chan struct{}, 1),
 	}
 	go g.write(ctx)
 	return g
@@ -151,6 +153,10 @@ func (g *Gate) Done(r egress.Record) {
 	case g.records <- r:
 	default: // the disk is slower than the session
 		g.lost.Add(1)
+		select {
+		case g.wake <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -177,16 +183,21 @@ func toOf(r *egress.Request) string {
 	return endpoint.Endpoint{Host: host, Port: r.Port}.String()
 }
 
-// write stores records, one after the other, and how many were left out.
+// write stores records, one after the other, and how many were left out, a second later
+// where no record comes that says so. It sleeps while there is neither.
 func (g *Gate) write(ctx context.Context) {
 	defer close(g.done)
-	quiet := time.NewTicker(time.Second)
-	defer quiet.Stop()
+	var quiet <-chan time.Time
 	for {
+		if quiet == nil && g.lost.Load() > 0 {
+			quiet = time.After(time.Second)
+		}
 		select {
 		case r := <-g.records:
 			g.record(&r)
-		case <-quiet.C:
+		case <-g.wake:
+		case <-quiet:
+			quiet = nil
 			g.tellLost()
 		case <-ctx.Done():
 			for len(g.records) > 0 {

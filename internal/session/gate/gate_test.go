@@ -17,6 +17,7 @@ import (
 	"github.com/toold/toold/internal/egress"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // fakeCalls allows all that it is asked about, and notes what is told.
@@ -133,5 +134,30 @@ func TestDone(t *testing.T) {
 	}
 	if err != nil || len(events) < recordsAtOnce/2 || len(events) > flood/2 || events[1].Type != client.EventNetworkDenied || events[1].Call != "call_1" {
 		t.Errorf("%d events, %v", len(events), err)
+	}
+}
+
+// TestLostIsTold: how many records were left out is stored though no other record follows.
+func TestLostIsTold(t *testing.T) {
+	g, _, st, _ := newGate(t, "")
+	defer g.Close()
+	left := func() (n int64) {
+		events, err := st.Events(t.Context(), store.EventFilter{Session: "ses_1", Type: client.EventNetworkLost, Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events {
+			var r client.NetworkRecord
+			if err := json.Unmarshal(e.Data, &r); err != nil {
+				t.Fatal(err)
+			}
+			n += r.LeftOut
+		}
+		return n
+	}
+	for before := range int64(2) { // also after a time without any
+		g.lost.Add(1)
+		g.wake <- struct{}{}
+		testrig.Eventually(t, "it is told", func() bool { return left() == before+1 })
 	}
 }
