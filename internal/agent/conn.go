@@ -137,8 +137,11 @@ func handshake(c *net.UnixConn, in *wire.Reader, h Hello) (w *Welcome, knows int
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: no welcome: %w", ErrViolation, err)
 	}
-	w, err = decodeWelcome(body)
-	return w, hd.N, err
+	if w, err = decodeWelcome(body); err != nil {
+		return nil, 0, err
+	}
+	w.Tools = uint32(hd.N >> wire.ToolsShift)
+	return w, hd.N, nil
 }
 
 func sendHello(c *net.UnixConn, h Hello) error {

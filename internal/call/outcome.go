@@ -78,6 +78,9 @@ func (s *site) clientError(call string, err error) *client.Error {
 // codeOf makes an error of the sandbox's side one of the API's. Its code comes
 // from the agent, so only known ones pass.
 func codeOf(e *run.Error) *client.Error {
+	if run.IsNoTool(e) {
+		return answer.Of(fault.NoTool.Errorf("this session was made by an older toold, whose agent cannot do this").Next("create another session"))
+	}
 	kind := fault.Kind(e.Code)
 	switch kind {
 	case fault.Input, fault.BadPath, fault.NotFile, fault.Stale, fault.Aborted:

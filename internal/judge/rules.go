@@ -122,6 +122,9 @@ func (k *Court) RulesWithout(tenant, profile string, row *store.Session) (*Rules
 		return nil, fault.Invalid.Errorf("the rules of session %s: %w", row.ID, err)
 	}
 	r.tools, r.choices, r.lacking = k.tools, c.Choices.of(profile, tenant, row), c.Choices.lacking(row)
+	if row != nil {
+		r.older = row.Lacks
+	}
 	return r, nil
 }
 
@@ -158,6 +161,7 @@ type Rules struct {
 	read    readRules
 	choices []tool.Choice
 	lacking map[tool.Need]string // why the session has not what tools need
+	older   []string             // tools that its agent has not
 
 	tools Tools
 	once  sync.Once // for set
@@ -225,7 +229,7 @@ func (j *Judge) Rules(profile string) *Rules {
 		return r
 	}
 	row := j.row()
-	r := &Rules{config: c, profile: profile, saved: saved, tools: j.court.tools, choices: c.Choices.of(profile, row.Tenant, &row), lacking: c.Choices.lacking(&row)}
+	r := &Rules{config: c, profile: profile, saved: saved, tools: j.court.tools, choices: c.Choices.of(profile, row.Tenant, &row), lacking: c.Choices.lacking(&row), older: row.Lacks}
 	base, err := j.court.base(c, profile, row.Tenant)
 	ceilings, final, cerr := j.ceilingsOf(&row)
 	if r.err = cmp.Or(err, cerr); r.err == nil {

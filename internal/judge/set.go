@@ -2,6 +2,7 @@ package judge
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/store"
@@ -47,6 +48,9 @@ func (c *Choices) of(profile, tenant string, row *store.Session) []tool.Choice {
 func (r *Rules) Unchosen(d *tool.Definition) string {
 	if why := r.lacking[d.Needs]; why != "" {
 		return why
+	}
+	if slices.Contains(r.older, d.Name) {
+		return "it was made by an older toold: create another session"
 	}
 	for _, c := range r.choices {
 		if why := c.Lacks(d.Name); why != "" {

@@ -181,6 +181,7 @@ type fakeBox struct {
 	patience time.Duration        // of who is on another host; 0: it is not
 	deaf     bool                 // does not answer pings, as if it were stopped
 	pings    int
+	lacks    []string // tools that it has not, as it is of an older toold
 }
 
 // fakePatience is shorter than reconnectTime: a fake agent answers at once, or
@@ -311,6 +312,9 @@ func (b *fakeBox) accept(hello agent.Hello) (agent.Peer, *agent.Welcome, error) 
 	}
 	b.conn = &fakeConn{b: b, done: make(chan struct{})}
 	w := &agent.Welcome{Version: "fake", ForkTID: 2, Notes: []string{"no landlock"}}
+	if b.lacks == nil {
+		w.Tools = run.Fingerprint(run.Builtin())
+	}
 	for _, c := range b.calls {
 		c.mu.Lock()
 		w.Calls = append(w.Calls, agent.CallState{ID: c.id, Finished: c.outcome != nil, Base: c.base, End: c.base + int64(len(c.out))})
@@ -365,6 +369,9 @@ func (c *fakeConn) Prepare(ctx context.Context, r agent.Request) (*run.Prepared,
 	}
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
+	if slices.Contains(c.b.lacks, r.Tool) {
+		return nil, run.NoTool(r.Tool)
+	}
 	if c.b.prepared != nil {
 		return c.b.prepared, nil
 	}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,5 +83,58 @@ func TestToolsChanged(t *testing.T) {
 	}
 	if json.Unmarshal(data, &changed) != nil || strings.Join(changed.Removed, " ") != "bash" || len(changed.Added) != 0 {
 		t.Errorf("told %s", data)
+	}
+}
+
+// TestOlderAgent: tools that the agent of a session has not, since an older toold has made it,
+// are not offered, and a call of one says what helps; also one that is never offered.
+func TestOlderAgent(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	names := func() (all []string, why map[string]string) {
+		t.Helper()
+		set, err := h.m.Tools.Tools(t.Context(), alice, client.ToolQuery{Session: s.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		why = make(map[string]string)
+		for _, a := range set.Absent {
+			why[a.Name] = a.Why
+		}
+		return set.Names(), why
+	}
+	all, _ := names()
+	lacks := []string{"multiedit", "grep", "file_get"}
+	restart := func(lacks []string) {
+		t.Helper()
+		h.stop()
+		h.host.box(s.ID).mu.Lock()
+		h.host.box(s.ID).lacks = lacks
+		h.host.box(s.ID).mu.Unlock()
+		h.open()
+	}
+	const older = "it was made by an older toold: create another session"
+	restart(lacks)
+	has, why := names()
+	if gone := without(slices.Clone(all), has); !slices.Equal(gone, []string{"multiedit", "grep"}) && !slices.Equal(gone, []string{"grep", "multiedit"}) {
+		t.Errorf("not offered: %v", gone)
+	}
+	if why["grep"] != older || why["multiedit"] != older {
+		t.Errorf("absent: %v", why)
+	}
+	c := h.call(s.ID, client.CallCreate{Tool: "grep", Input: json.RawMessage(`{"pattern":"x"}`)})
+	if c.Error == nil || c.Error.Code != client.CodeUnknownTool || !strings.Contains(c.Error.Message, older) || c.Error.Hint == "" {
+		t.Errorf("a call of one: %+v", c.Error)
+	}
+	if _, _, err := h.m.Files.Download(t.Context(), alice, s.ID, "x"); codeOfErr(err) != client.CodeUnknownTool || !strings.Contains(err.Error(), "older toold") {
+		t.Errorf("a download: %v", err)
+	}
+	if c := h.call(s.ID, bashCall("true")); c.Error != nil {
+		t.Errorf("what it has: %+v", c.Error)
+	}
+	restart(nil)
+	if has, _ := names(); !slices.Equal(has, all) {
+		t.Errorf("of an agent with all: %v", has)
 	}
 }

@@ -43,6 +43,8 @@ type Session struct {
 	Keep bool `json:"keep,omitempty"`
 	// KeyHash is a hash of all that was asked for with Key.
 	KeyHash []byte `json:"key_hash,omitempty"`
+	// Lacks are the tools that its agent, of an older toold, has not.
+	Lacks []string `json:"lacks,omitempty"`
 	// Tasks is the agent's list of tasks.
 	Tasks Tasks `json:"tasks,omitzero"`
 	// TokenHash is the SHA-256 of the bearer token, nil without one.

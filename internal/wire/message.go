@@ -151,6 +151,10 @@ const (
 	KnowsHold = 1 << iota
 )
 
+// ToolsShift is where in the welcome's n the fingerprint of the agent's tools begins (see
+// run.Fingerprint); 0 in that of an agent of before, which may have fewer.
+const ToolsShift = 16
+
 // Welcome is the body of KindWelcome.
 type Welcome struct {
 	Version string `cbor:"1,keyasint"` // the agent's
@@ -162,6 +166,9 @@ type Welcome struct {
 	Calls []CallState `cbor:"3,keyasint"`
 	// Notes say which defences this kernel did not give (Landlock …).
 	Notes []string `cbor:"4,keyasint"`
+
+	// Tools is the fingerprint of the agent's tools, from the frame's n; 0 where it does not say.
+	Tools uint32 `cbor:"-"`
 }
 
 // CallState is a call that the agent holds: whether it has ended, and the offsets of the

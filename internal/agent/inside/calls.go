@@ -90,7 +90,7 @@ func (s *Server) prepare(p *peer, h wire.Head, r wire.Request) (work func(), err
 	return s.begin(t, func() {
 		s.work(c, t, size, func(ctx context.Context) (any, error) {
 			if !ok {
-				return nil, unknownTool(r.Tool)
+				return nil, run.NoTool(r.Tool)
 			}
 			prep, err := preparedOf(t.Prepare(ctx, s.env(c), r.Input))
 			if err != nil {
@@ -109,10 +109,6 @@ func (s *Server) begin(t run.Tool, work func()) func() {
 	}
 	s.wg.Go(work)
 	return nil
-}
-
-func unknownTool(name string) error {
-	return run.Errorf(run.CodeInternal, "the agent has no tool %.64q", name)
 }
 
 // run starts a call, unless it is held already: a call never runs twice. One that
@@ -154,7 +150,7 @@ func (s *Server) run(p *peer, h wire.Head, r wire.Request) (work func(), err err
 	return s.begin(t, func() {
 		s.work(c, t, size, func(ctx context.Context) (any, error) {
 			if !ok {
-				return nil, unknownTool(r.Tool)
+				return nil, run.NoTool(r.Tool)
 			}
 			if err := wire.CheckEnv(r.Env); err != nil {
 				return nil, err

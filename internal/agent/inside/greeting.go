@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/wire"
 )
 
@@ -174,5 +175,5 @@ func (s *Server) takeOver(p *peer, h wire.Hello, fd int) error {
 	if err != nil {
 		return err
 	}
-	return p.out.Write(wire.Head{Kind: wire.KindWelcome, N: wire.KnowsHold}, body)
+	return p.out.Write(wire.Head{Kind: wire.KindWelcome, N: wire.KnowsHold | int64(run.Fingerprint(s.cfg.Tools))<<wire.ToolsShift}, body)
 }

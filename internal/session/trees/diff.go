@@ -73,6 +73,10 @@ const nextHindered = "make room or give the rights back in the session (chmod), 
 
 // codes is an agent's code as the API's.
 func codes(e *run.Error) error {
+	if run.IsNoTool(e) {
+		return fault.NoTool.Errorf("the session was made by an older toold, whose agent cannot do this").
+			Next("end the session: its changes stay, and can be looked at, applied and discarded then")
+	}
 	kind, next := fault.Kind(""), e.Hint
 	switch e.Code {
 	case run.CodeInvalidInput, run.CodeInvalidPath:
