@@ -33,6 +33,7 @@ type heart struct {
 	sandbox func() sandbox.Sandbox
 	agent   *agent.Runner
 	lose    func(why string) // ends the session
+	begun   func()           // told of each call that begins
 	work    *crew.Crew
 	ctx     context.Context //nolint:containedctx // the life of the session
 
@@ -75,6 +76,7 @@ func (h *heart) set() {
 
 // Attend implements call.Place: it watches over the agent more closely, for a call.
 func (h *heart) Attend() {
+	defer h.begun()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.calls++; h.calls == 1 {

@@ -76,7 +76,7 @@ func newSession(dm *daemon, t *tenant, row store.Session, d sandbox.Driver, tear
 	}
 	s.judge = dm.court.New(s.Row)
 	s.ctx, s.cancel = context.WithCancelCause(dm.ctx)
-	s.heart = heart{beat: &dm.beat, sandbox: s.sandbox, agent: &s.agent, lose: s.Lose, work: &dm.work, ctx: s.ctx}
+	s.heart = heart{beat: &dm.beat, sandbox: s.sandbox, agent: &s.agent, lose: s.Lose, begun: func() { lookAtBudget(s) }, work: &dm.work, ctx: s.ctx}
 	s.gauges = gauges{sandbox: s.sandbox, agent: &s.agent, used: &t.used, limit: int64(s.limits.Memory), log: s.log, ctx: s.ctx}
 	s.calls = dm.calls.Group(call.In{
 		Place: s, Runners: dm.runners(s), ID: s.id, Tenant: &s.tenant.Tenant, Judge: s.judge, Limits: s.limits, Log: s.log, Context: s.ctx,
@@ -142,6 +142,14 @@ func (s *Session) tellNetwork() environ.Network {
 		return environ.Relayed
 	}
 	return environ.Transparent
+}
+
+// wake has supervise look anew.
+func wake(s *Session) {
+	select {
+	case s.changed <- struct{}{}:
+	default: // it is about to look anyway
+	}
 }
 
 // dial makes the first connection, or another one after a loss.

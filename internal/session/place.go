@@ -25,31 +25,10 @@ func (s *Session) Fate() (client.SessionState, string) {
 	return s.fate, s.row.Reason
 }
 
-// Attend implements call.Place.
-func (s *Session) Attend() {
-	s.heart.Attend()
-	s.lookAtBudget()
-}
-
-// lookAtBudget has supervise look at what is left, when a call begins or ends to use it up.
-func (s *Session) lookAtBudget() {
-	if s.budget() != (client.Budget{}) {
-		s.look()
-	}
-}
-
-// look has supervise look anew.
-func (s *Session) look() {
-	select {
-	case s.changed <- struct{}{}:
-	default: // it is about to look anyway
-	}
-}
-
 // Leave implements call.Place.
 func (s *Session) Leave() {
 	s.heart.Leave()
-	s.lookAtBudget()
+	lookAtBudget(s)
 	s.mu.Lock()
 	mode := s.row.Worktree.Mode
 	s.mu.Unlock()

@@ -47,7 +47,7 @@ func (l *life) takeOver(ctx context.Context, s *Session) (*agent.Welcome, error)
 	if err != nil {
 		return nil, fmt.Errorf("its agent does not answer: %w", err)
 	}
-	if err := s.askForTools(ctx, w); err != nil {
+	if err := askForTools(ctx, s, w); err != nil {
 		return nil, fmt.Errorf("ask its agent for its tools: %w", err)
 	}
 	if row := s.Row(); row.Worktree.Mode == client.WorktreeOverlay {

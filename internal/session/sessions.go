@@ -138,7 +138,7 @@ func (m *Manager) Patch(ctx context.Context, p auth.Principal, id string, r clie
 		return nil, m.internal("change session "+s.id, err)
 	}
 	s.tellTools(before)
-	s.look()
+	wake(s)
 	return s.snapshot(ctx), nil
 }
 

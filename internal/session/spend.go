@@ -20,7 +20,7 @@ const (
 )
 
 // untilSpent is how long a session with a budget need not be looked at.
-func (s *Session) untilSpent() time.Duration {
+func untilSpent(s *Session) time.Duration {
 	b, d := s.budget(), budgetIdle
 	switch {
 	case b == (client.Budget{}):
@@ -32,6 +32,13 @@ func (s *Session) untilSpent() time.Duration {
 		d = min(d, time.Duration(b.Wall-s.age()))
 	}
 	return d
+}
+
+// lookAtBudget has supervise look at what is left, when a call begins or ends to use it up.
+func lookAtBudget(s *Session) {
+	if s.budget() != (client.Budget{}) {
+		wake(s)
+	}
 }
 
 // settleBudget fills in what a session may use in all: the least of what the configuration

@@ -18,11 +18,11 @@ func TestIdleBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := live.untilSpent(); d != budgetIdle {
+	if d := untilSpent(live); d != budgetIdle {
 		t.Errorf("without a call it is looked at after %s", d)
 	}
 	c := h.background(s.ID, "hold")
-	if d := live.untilSpent(); d != budgetPause {
+	if d := untilSpent(live); d != budgetPause {
 		t.Errorf("with call %s it is looked at after %s", c.ID, d)
 	}
 	h.host.box(s.ID).pass()

@@ -139,7 +139,7 @@ func (s *supervisor) untilTimeout() time.Duration {
 	if idle := time.Duration(row.IdleTimeout); idle > 0 {
 		d = min(d, idle-s.calls.Idle())
 	}
-	return max(min(d, s.untilSpent()), 10*time.Millisecond)
+	return max(min(d, untilSpent(s.Session)), 10*time.Millisecond)
 }
 
 // timedOut says why the session has lived long enough, "" when it has not.
