@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -61,6 +62,32 @@ func Open(dir int, path string, flags int, mode uint32) (int, error) {
 		}
 		return fd, err
 	}
+}
+
+// OpenLong is Open without a bound for the path, which the kernel is then given in parts.
+func OpenLong(dir int, path string, flags int) (int, error) {
+	at := dir
+	leave := func() {
+		if at != dir {
+			_ = unix.Close(at)
+		}
+	}
+	for len(path) > MaxPath {
+		n := strings.LastIndexByte(path[:MaxPath], '/')
+		if n <= 0 {
+			leave()
+			return -1, unix.ENAMETOOLONG
+		}
+		next, err := Open(at, path[:n], unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		leave()
+		if err != nil {
+			return -1, err
+		}
+		at, path = next, path[n+1:]
+	}
+	fd, err := Open(at, path, flags, 0)
+	leave()
+	return fd, err
 }
 
 // OpenFile is Open for a file, whose errors name the path.

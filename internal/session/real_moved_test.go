@@ -216,3 +216,73 @@ func (a *applyRig) refused(when, id string) {
 		t.Errorf("%s: the source had %q and has %q", when, before, after)
 	}
 }
+
+// TestRealMovedLong: what a session has moved to where its path, or that of a file in it, is too long
+// to be copied is named, and never applied in part, by force neither; all else is, and it stays as it
+// is in the session. With shorter paths it is applied as a whole.
+func TestRealMovedLong(t *testing.T) {
+	a := newApplyRig(t)
+	a.host(".", "mkdir -p d/sub other; echo 1 >d/one; echo 2 >d/sub/two; echo o >other/long-name.txt")
+	id := a.session("")
+	const deep = `import os
+def deep(name, n):
+    os.chdir("/workspace")
+    for i in range(n):
+        if make: os.mkdir(name * 250)
+        os.chdir(name * 250)
+`
+	a.bash(id, "echo free >free; python3 -c '"+deep+`
+make = True
+deep("0", 20); os.mkdir("new"); os.rename("/workspace/d", "e")
+deep("1", 16); os.rename("/workspace/other", "x" * 70)'`)
+	has := "python3 -c '" + deep + `
+make = False
+deep("0", 20); os.chdir("e"); print(open("one").read() + open("sub/two").read())
+deep("1", 16); os.chdir("x" * 70); print(open("long-name.txt").read())'`
+	whole := a.bash(id, has)
+	before := a.files()
+	c, err := a.m.trees.Changes(t.Context(), owner, id, client.DiffQuery{Limit: 10_000})
+	if err != nil || len(c.Incomplete) != 2 {
+		t.Errorf("the list names %+v, %v", c, err)
+	}
+	refused := func(r client.ApplyRequest) {
+		t.Helper()
+		for _, r.Force = range []bool{false, true} {
+			for _, r.DryRun = range []bool{true, false} {
+				_, err := a.m.trees.Apply(t.Context(), owner, id, r)
+				if f := new(fault.Error); !errors.As(err, &f) || f.Kind != fault.Conflict || f.Hint == "" || len(f.Places) == 0 {
+					t.Errorf("apply of %+v: %v", r, err)
+				}
+			}
+		}
+	}
+	refused(client.ApplyRequest{})
+	refused(client.ApplyRequest{Paths: []string{"d"}})
+	refused(client.ApplyRequest{Paths: []string{"other"}})
+	if after := a.files(); !slices.Equal(before, after) {
+		t.Errorf("the source had %q and has %q", before, after)
+	}
+	a.apply(id, client.ApplyRequest{Exclude: []string{"0*", "1*", "d", "other"}})
+	a.holds("free", "free\n")
+	if now := a.bash(id, has); now != whole {
+		t.Errorf("the session had %q and has %q", whole, now)
+	}
+	for range 40 { // more than a tree has layers before some are merged
+		a.bash(id, "date >>dates")
+		_, err := a.m.trees.Checkpoint(t.Context(), owner, id, client.CheckpointCreate{})
+		a.must(err)
+	}
+	refused(client.ApplyRequest{})
+	if now := a.bash(id, has); now != whole {
+		t.Errorf("after checkpoints the session had %q and has %q", whole, now)
+	}
+	a.bash(id, "python3 -c '"+deep+`
+make = False
+deep("0", 20); assert os.system("mv e /workspace") == 0
+deep("1", 16); assert os.system("mv x* /workspace/other2") == 0' && rm dates`)
+	a.apply(id, client.ApplyRequest{})
+	if got, want := strings.Join(a.files(), ""), "e/one=1\ne/sub/two=2\nfree=free\nother2/long-name.txt=o\n"; got != want {
+		t.Errorf("the source has %q, want %q", got, want)
+	}
+	a.end(id)
+}

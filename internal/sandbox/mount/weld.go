@@ -156,6 +156,8 @@ func (w *weld) marks(fd int, place string, from *looked) error {
 		return unix.Fsetxattr(fd, opaqueAttr, []byte("y"), 0)
 	case from.name == path.Base(place):
 		return nil
+	case len(from.name) > beneath.MaxPath:
+		return fmt.Errorf("%w: a directory leads to a path of %d bytes", ErrWeld, len(from.name))
 	}
 	w.led = append(w.led, place)
 	return unix.Fsetxattr(fd, redirectAttr, []byte(from.name), 0)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run"
@@ -156,7 +157,7 @@ func (v *view) copied(ctx context.Context) (layer string, err error) {
 		return "", err
 	}
 	if n := c.Files + c.Unreadable; n > 0 {
-		return "", fault.Conflict.Errorf("%d changed files cannot be copied; the first is %s", n, first(c))
+		return "", fault.Conflict.Errorf("%d changed files cannot be copied; the first is %s", n, first(c)).Next(nextHindered)
 	}
 	v.Step("compared")
 	return v.written()
@@ -216,7 +217,7 @@ func (x *subject) settle(ctx context.Context, p auth.Principal, before *moves) e
 	if len(x.tree.Lower) == 0 {
 		return nil
 	}
-	lower, drop, err := settled(ctx, x, p)
+	lower, drop, err := settled(ctx, x, p, before.long)
 	if err != nil && !leads {
 		x.log.Warn("make one layer of what a session has changed", "session", x.row.ID, "error", err)
 		return nil // it would have given room back
@@ -236,15 +237,16 @@ func (x *subject) settle(ctx context.Context, p auth.Principal, before *moves) e
 			Next("nothing was applied: try again")
 	}
 	x.dumped = true
-	if x.tree, err = x.store.Settle(x.row.ID, lower, after.lost); err != nil {
+	lost := slices.DeleteFunc(after.lost, func(i layers.Incomplete) bool { return slices.Contains(after.long, i) })
+	if x.tree, err = x.store.Settle(x.row.ID, lower, lost); err != nil {
 		return err
 	}
 	return x.lay(ctx, tree)
 }
 
-// settled makes layers that are all lower ones of a tree, and lead nowhere. They stay where a
-// tree names them before drop.
-func settled(ctx context.Context, x *subject, p auth.Principal) (lower []string, drop func(), err error) {
+// settled makes layers that are all lower ones of a tree, and lead nowhere but for long ones, which
+// cannot be copied. They stay where a tree names them before drop.
+func settled(ctx context.Context, x *subject, p auth.Principal, long []layers.Incomplete) (lower []string, drop func(), err error) {
 	one, err := layers.Welding{Store: x.store}.Weld(ctx, x.tree.Lower)
 	if errors.Is(err, layers.ErrWeld) || errors.Is(err, unix.ENOSPC) {
 		return moltenAll(ctx, x, p)
@@ -252,6 +254,9 @@ func settled(ctx context.Context, x *subject, p auth.Principal) (lower []string,
 	if err != nil {
 		return nil, nil, err
 	}
+	one.Led = slices.DeleteFunc(one.Led, func(dir string) bool {
+		return len(dir) > beneath.MaxPath || slices.ContainsFunc(long, func(i layers.Incomplete) bool { return i.Path == dir })
+	})
 	if len(one.Led) == 0 {
 		return []string{one.Layer}, one.Release, nil
 	}

@@ -1,6 +1,7 @@
 package trees
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,9 @@ type moves struct {
 	away []layers.Incomplete
 	// unknown are those of which it could not be seen whether anything is lost.
 	unknown []layers.Incomplete
+	// long are those that cannot be copied from the source, for paths that are too long. Nothing of
+	// them is missing as long as the source has it.
+	long    []layers.Incomplete
 	origins map[string]string // what they were in the source, by their paths there
 }
 
@@ -100,14 +104,16 @@ func lookAt(ctx context.Context, t *layers.Tree, all []layers.Moved) ([]place, e
 }
 
 func (m *moves) add(d *layers.Moved, p *place) {
-	i := layers.Incomplete{Path: d.Path, From: d.From, Why: p.why, Gone: p.gone}
+	i := layers.Incomplete{Path: d.Path[:min(len(d.Path), beneath.MaxPath)], From: d.From, Why: p.why, Gone: p.gone}
 	switch {
+	case p.long:
+		m.long = append(m.long, i)
 	case p.gone:
 		m.away = append(m.away, i)
 	case p.unknown:
 		m.unknown = append(m.unknown, i)
 	}
-	if !slices.ContainsFunc(m.lost, func(l layers.Incomplete) bool { return l.Path == d.Path }) {
+	if !slices.ContainsFunc(m.lost, func(l layers.Incomplete) bool { return l.Path == i.Path }) {
 		m.lost = append(m.lost, i)
 	}
 }
@@ -131,11 +137,12 @@ func (s *shared) know(t *layers.Tree, m *moves) error {
 
 // sourceLook looks at directories of a source.
 type sourceLook struct {
-	ctx   context.Context //nolint:containedctx // of the one look that it lives for
-	root  int
-	since int64 // a later change time is of after the session began
-	left  int   // of maxBelow
-	known map[string]string
+	ctx    context.Context //nolint:containedctx // of the one look that it lives for
+	root   int
+	since  int64 // a later change time is of after the session began
+	longer int   // by how many bytes paths in the session are longer than in the source
+	left   int   // of maxBelow
+	known  map[string]string
 }
 
 // place is what the source has where a moved directory comes from.
@@ -143,6 +150,7 @@ type place struct {
 	why     string // it does not have all of it any more; "" where it has
 	gone    bool   // nor any of it
 	unknown bool   // or that could not be seen
+	long    bool   // or it cannot be copied from there
 	is      string // what the directory is
 }
 
@@ -153,6 +161,10 @@ func unseen(err error) place {
 
 // at looks where a moved directory comes from.
 func (l *sourceLook) at(d *layers.Moved) place {
+	if n := max(len(d.Path), len(d.From)); n > beneath.MaxPath {
+		return place{why: fmt.Sprintf("and has a path of %d bytes, which is too long to copy it", n), long: true}
+	}
+	l.longer = max(len(d.Path)-len(d.From), 0)
 	fd, err := beneath.Open(l.root, d.From, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	switch {
 	case replaced(err):
@@ -176,6 +188,8 @@ func (l *sourceLook) at(d *layers.Moved) place {
 	switch {
 	case errors.Is(err, errTooMuch):
 		return place{why: plain.Cause(err)}
+	case errors.Is(err, errTooLong):
+		return place{why: plain.Cause(err), long: true}
 	case err != nil:
 		return unseen(err)
 	case in != "":
@@ -195,8 +209,11 @@ func shut(err error) bool {
 	return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EXDEV)
 }
 
-// errTooMuch: a directory has more than can be compared.
-var errTooMuch = errors.New("which has")
+// What keeps a directory from being compared.
+var (
+	errTooMuch = fmt.Errorf("which has more than %d entries, too many to compare", maxBelow)
+	errTooLong = errors.New("which has paths that are too long to copy it")
+)
 
 // identity tells a directory from all others that may come to its path.
 func identity(fd int, handle []byte) (string, error) {
@@ -242,9 +259,12 @@ func (l *sourceLook) changed(dir int, name string) (string, error) {
 			return "", err
 		}
 		if l.left -= len(entries); l.left < 0 {
-			return "", fmt.Errorf("%w more than %d entries, too many to compare", errTooMuch, maxBelow)
+			return "", errTooMuch
 		}
 		for _, e := range entries {
+			if len(name)+1+len(e.Name())+l.longer > beneath.MaxPath {
+				return "", errTooLong
+			}
 			if !e.IsDir() {
 				continue
 			}
@@ -256,9 +276,6 @@ func (l *sourceLook) changed(dir int, name string) (string, error) {
 }
 
 func (l *sourceLook) below(parent int, name, whole string) (string, error) {
-	if len(whole) > beneath.MaxPath { // and each of them has its whole path here
-		return "", fmt.Errorf("%w paths that are too long to compare", errTooMuch)
-	}
 	fd, err := beneath.Open(parent, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	switch {
 	case replaced(err):
@@ -296,20 +313,21 @@ func shownLost(lost []layers.Incomplete, paths []string) (shown []client.Incompl
 // complete refuses to apply directories that are incomplete, unless that is wanted: what the source
 // has lost would be in neither.
 func complete(m *moves, r client.ApplyRequest) error {
-	if r.Force || len(m.lost) == 0 {
-		return nil
+	lost := m.lost
+	if r.Force {
+		lost = m.long // what is missing already can be given up, and nothing else
 	}
 	var found []layers.Incomplete
-	for _, i := range m.lost {
+	for _, i := range lost {
 		made, err := apply.Chooses(r, i.Path)
 		if err != nil {
 			return err
 		}
-		taken, err := apply.Chooses(r, i.From)
+		taken, err := apply.Chooses(r, cmp.Or(i.From, "."))
 		if err != nil {
 			return err
 		}
-		if made || taken && !i.Gone || slices.ContainsFunc(r.Paths, func(p string) bool { return within(p, i.From) }) {
+		if made || taken && !i.Gone || i.From == "" || slices.ContainsFunc(r.Paths, func(p string) bool { return within(p, i.From) }) {
 			found = append(found, i)
 		}
 	}
@@ -320,10 +338,23 @@ func complete(m *moves, r client.ApplyRequest) error {
 	var places []fault.Place
 	for _, i := range found[:min(len(found), maxLost)] {
 		why := fmt.Sprintf("it was moved in the session from %s, %s: files that the session did not change are missing in it", plain.Name(i.From), i.Why)
+		switch {
+		case i.From == "":
+			why = "it may have been moved in the session " + i.Why
+		case slices.Contains(m.long, i):
+			why = fmt.Sprintf("it was moved in the session from %s, %s", plain.Name(i.From), i.Why)
+		}
 		e.Conflicts = append(e.Conflicts, apply.Conflict{Path: plain.Name(i.Path), Why: why})
 		places = append(places, fault.Place{Path: plain.Name(i.Path), Message: why})
 	}
-	if slices.ContainsFunc(found, func(i layers.Incomplete) bool { return slices.Contains(m.unknown, i) }) {
+	among := func(some []layers.Incomplete) bool {
+		return slices.ContainsFunc(found, func(i layers.Incomplete) bool { return slices.Contains(some, i) })
+	}
+	if among(m.long) {
+		return fault.Conflict.Errorf("%w", e).At(places).
+			Next("give it a shorter path in the session, or in a fork of it (toolctl fork), and apply again; or apply all else (--exclude both paths)")
+	}
+	if among(m.unknown) {
 		return fault.Overloaded.Errorf("%w", e).At(places).
 			Next("see that the file system of the source works and apply again; or apply what is left with --force, or all else (--exclude)")
 	}
@@ -338,8 +369,8 @@ const maxLost = 1000
 // that is made afterwards may have a list of its own of them.
 const maxLostBytes = 1 << 20
 
-// mergeable says why no layer is to be made of the tree's: files that are away may come back, and
-// what could not be seen must be looked at again.
+// mergeable says why no layer is to be made of the tree's: files that are away may come back, what
+// could not be seen must be looked at again, and what has too long a path cannot be copied.
 func (m *moves) mergeable() error {
 	left := maxLostBytes
 	for _, i := range m.lost {
@@ -347,7 +378,7 @@ func (m *moves) mergeable() error {
 			return fault.Conflict.Errorf("%d directories that were moved in the session are not whole in the source, more than are remembered", len(m.lost))
 		}
 	}
-	for _, i := range slices.Concat(m.away, m.unknown) {
+	for _, i := range slices.Concat(m.away, m.unknown, m.long) {
 		return fault.Conflict.Errorf("%s was moved in the session from %s, %s", plain.Name(i.Path), plain.Name(i.From), i.Why)
 	}
 	return nil

@@ -18,8 +18,8 @@ import (
 // overlay finds its files in the source by the path that it had there. The files that the
 // session did not change are nowhere else.
 type Moved struct {
-	Path string // in the worktree
-	From string // in the source
+	Path string // in the worktree; it may have more than beneath.MaxPath bytes
+	From string // in the source; "" where that is not known, because Path has more than maxPath
 	// Handle is what the kernel kept of the directory at From when the session first changed
 	// it: the type and bytes of its file handle, which no other directory ever has. It is nil
 	// where the file system of the source has none.
@@ -34,6 +34,10 @@ type Incomplete struct {
 	// Gone: nothing is left of what was there. The files may come back to their place.
 	Gone bool `json:"gone,omitempty"`
 }
+
+// maxPath bounds the paths in which moved directories are looked for, in bytes. Each directory is
+// opened by its path, so that the time which a session can take grows with the square of it.
+const maxPath = 4 * beneath.MaxPath
 
 // FindMoved finds the directories of a tree that are moved, in the order of their paths. It reads the
 // layers as the kernel does when it looks names up in an overlay of them, and opens
@@ -88,7 +92,8 @@ func (m *mover) walk(dir string, at []place) error {
 	}
 	for _, name := range names {
 		here := path.Join(dir, name)
-		if len(here) > beneath.MaxPath {
+		if len(here) > maxPath {
+			m.found = append(m.found, Moved{Path: here})
 			continue
 		}
 		l := lookup{mover: m, want: name}
@@ -146,7 +151,7 @@ func (m *mover) names(at []place) (dirs []string, err error) {
 
 // open opens a directory of a layer; -1 where it has gone.
 func (m *mover) open(p place) (int, error) {
-	fd, err := beneath.Open(m.roots[p.layer], p.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	fd, err := beneath.OpenLong(m.roots[p.layer], p.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENAMETOOLONG) {
 		return -1, nil
 	}
