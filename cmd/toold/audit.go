@@ -37,7 +37,7 @@ func (d *daemon) openAudit(st *store.Store) error {
 		return err
 	}
 	d.audit = log
-	d.onClose(log.Close)
+	d.onClose("audit log", log.Close)
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/toold/toold/internal/cache"
 	"github.com/toold/toold/internal/call/budget"
 	"github.com/toold/toold/internal/config"
+	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/doctor"
 	"github.com/toold/toold/internal/hardening"
 	"github.com/toold/toold/internal/hostlock"
@@ -50,8 +51,8 @@ type daemon struct {
 	server     *server.Server
 	metrics    *metrics.Metrics
 	audit      *audit.Log
-	address    string         // of the API's socket, which systemd may have chosen
-	closers    []func() error // run in reverse
+	address    string   // of the API's socket, which systemd may have chosen
+	closers    []closer // run in reverse
 
 	mu  sync.Mutex // guards cfg; held during a reload, so that there is one at a time
 	cfg *config.Config
@@ -119,7 +120,7 @@ func (d *daemon) prepareDirs() error {
 	if err != nil {
 		return err
 	}
-	d.onClose(lock.Close)
+	d.onClose("lock of the run directory", lock.Close)
 	return d.useCgroups()
 }
 
@@ -131,7 +132,7 @@ func (d *daemon) useCgroups() error {
 	if err != nil {
 		return fmt.Errorf("lock of the cgroup %s: %w", path, err)
 	}
-	d.onClose(func() error {
+	d.onClose("cgroup", func() error {
 		if err := parent.Close(); err != nil {
 			d.log.Warn("the cgroup above those of the sessions stays", "cgroup", path, "error", err)
 		}
@@ -164,7 +165,7 @@ func (d *daemon) newManager() error {
 	if err != nil {
 		return err
 	}
-	d.onClose(st.Close)
+	d.onClose("records", st.Close)
 	if err := d.openAudit(st); err != nil {
 		return err
 	}
@@ -176,7 +177,7 @@ func (d *daemon) newManager() error {
 	if err != nil {
 		return err
 	}
-	d.onClose(trees.Close)
+	d.onClose("layers of worktrees", trees.Close)
 	caches, err := cache.Open(filepath.Join(d.cfg.Daemon.StateDir, "caches"))
 	if err != nil {
 		return err
@@ -237,14 +238,38 @@ func (d *daemon) api(ds *drivers, st *store.Store, tools *tool.Registry, trees *
 	}
 }
 
-func (d *daemon) onClose(f func() error) { d.closers = append(d.closers, f) }
+// closer closes a part of the daemon.
+type closer struct {
+	what  string
+	close func() error
+}
+
+// closeTime is how long one part may take. What is stuck in a file system that does not answer
+// keeps the others from nothing.
+const closeTime = 10 * time.Second
+
+func (d *daemon) onClose(what string, f func() error) {
+	d.closers = append(d.closers, closer{what, f})
+}
 
 func (d *daemon) close() error {
 	var errs []error
-	for _, f := range slices.Backward(d.closers) {
-		errs = append(errs, f())
+	for _, c := range slices.Backward(d.closers) {
+		errs = append(errs, c.closeWithin(closeTime))
 	}
 	return errors.Join(errs...)
+}
+
+func (c closer) closeWithin(most time.Duration) (err error) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), most, fmt.Errorf("it has not closed within %s", most))
+	defer cancel()
+	var work crew.Crew
+	closed := make(chan error, 1)
+	work.Go(c.what, func() { closed <- c.close() })
+	if err := work.Close(ctx); err != nil {
+		return err
+	}
+	return <-closed
 }
 
 // run serves until ctx ends (or, for a private daemon, until its standard input

@@ -468,3 +468,36 @@ func TestSessionsOutliveTheDaemon(t *testing.T) {
 	}
 	d.end(syscall.SIGTERM)
 }
+
+// TestStopsBesideAHangingWorktree: a daemon whose session writes to a worktree that hangs ends
+// when it is told to, and leaves the session to the next one.
+func TestStopsBesideAHangingWorktree(t *testing.T) {
+	p := newPlace(t)
+	hangs, abort := testrig.Hanging(t)
+	defer abort()
+	dir := filepath.Join(t.TempDir(), "tree")
+	mustNil(t, os.Mkdir(dir, 0o755))
+	d := p.command().start().ready()
+	s, err := d.client().CreateSession(t.Context(), client.SessionCreate{Worktree: client.Worktree{Source: dir, Mode: client.WorktreeBind}})
+	mustNil(t, err)
+	c, err := d.client().CreateCall(t.Context(), s.ID, client.CallCreate{Tool: "bash", Input: []byte(`{"command":"echo begun; sleep 1000"}`), WaitMillis: new(int64)}, client.CallOptions{})
+	mustNil(t, err)
+	testrig.Eventually(t, "the call runs", func() bool {
+		c, err = d.client().GetCall(t.Context(), c.ID)
+		mustNil(t, err)
+		return c.Status == client.CallRunning
+	})
+	mustNil(t, os.Remove(dir))
+	mustNil(t, os.Symlink(hangs+"/x", dir)) // as if the disk that is mounted there had gone away
+	testrig.Eventually(t, "the daemon looks at it", func() bool { return strings.Contains(d.log.String(), "does not answer") })
+	if code := d.end(syscall.SIGTERM); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	d = p.command().start().ready()
+	if got, err := d.client().GetSession(t.Context(), s.ID); err != nil || got.State != client.SessionReady {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	_, err = d.client().EndSession(t.Context(), s.ID, client.EndOptions{Force: true})
+	mustNil(t, err)
+	d.end(syscall.SIGTERM)
+}

@@ -105,7 +105,7 @@ func (d *daemon) addOCI(ds *drivers, agent, ripgrep string) error {
 	if err != nil {
 		return fmt.Errorf("images: %w", err)
 	}
-	d.onClose(images.Close)
+	d.onClose("images", images.Close)
 	ds.all[oci.Name], ds.images[oci.Name] = driver, images
 	ds.runtime, ds.runtimes = def, append(ds.runtimes, slices.Sorted(maps.Keys(runtimes))...)
 	return nil
@@ -125,7 +125,7 @@ func (d *daemon) addDocker(ds *drivers, agent, ripgrep string) error {
 	if err != nil {
 		return err
 	}
-	d.onClose(driver.Close)
+	d.onClose("Docker Engine", driver.Close)
 	ds.all[docker.Name], ds.images[docker.Name] = driver, driver.Images()
 	ds.runtimes = append(ds.runtimes, runtimeNames...)
 	if r := d.cfg.Sandbox.Runtime; r != "auto" && d.cfg.Sandbox.Driver == docker.Name {

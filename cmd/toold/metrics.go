@@ -25,7 +25,7 @@ func (d *daemon) newMetrics(tools *tool.Registry, ds *drivers, st *store.Store) 
 	if images := ds.images[oci.Name]; images != nil { // those of an Engine are the Engine's
 		room.images = images.List
 	}
-	d.onClose(room.close)
+	d.onClose("metrics", room.close)
 	d.metrics, err = metrics.New(metrics.Config{
 		Version: versionInfo(""), Tools: toolNames(tools), Aliases: aliasNames(tools), Runtimes: ds.runtimes,
 		Permissions: permissionNames(tools), Tenants: tenantNames(d.cfg),

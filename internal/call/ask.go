@@ -160,7 +160,7 @@ func (a asking) answer(ctx context.Context, p *approval.Pending) (approval.Reply
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if len(a.daemon.Approvals.Config().Command) > 0 {
-		a.work.Go(func() { a.daemon.Approvals.Ask(ctx, p) })
+		a.work.Go("approval for "+a.c.id, func() { a.daemon.Approvals.Ask(ctx, p) })
 	}
 	return a.daemon.Approvals.Await(ctx, p, func() approval.Reply { return a.judgedAgain(p) })
 }

@@ -252,7 +252,7 @@ func (c *Call) abort(why run.Reason) (first bool) {
 	started := c.started
 	c.mu.Unlock()
 	if first && started {
-		c.at.work.Go(func() { c.askAbort(why) })
+		c.at.work.Go("abort of "+c.id, func() { c.askAbort(why) })
 	}
 	return first
 }
@@ -285,7 +285,7 @@ func (c *Call) lost() {
 	if c.durable == nil {
 		return // it is not for the sandbox's want that it does not end
 	}
-	c.at.daemon.Work.Go(func() { c.at.place.Lose("its agent did not end call " + c.id + " in time") })
+	c.at.daemon.Work.Go("loss of "+c.at.id, func() { c.at.place.Lose("its agent did not end call " + c.id + " in time") })
 }
 
 // update changes what clients see of the call.

@@ -57,7 +57,7 @@ func (t tail) finish(o *outcome) {
 		// No room on the disk. The result stands in memory, and with the agent:
 		// whichever lasts until there is room.
 		release := t.c.held.hold()
-		t.daemon.Work.Go(func() { defer release(); t.storeLater(&row, o.held) })
+		t.daemon.Work.Go("record of "+t.id, func() { defer release(); t.storeLater(&row, o.held) })
 	}
 	t.telling.RUnlock()
 	if !o.held {

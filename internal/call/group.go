@@ -93,7 +93,7 @@ func (g *Group) AwaitTold() {
 }
 
 // Close lets no call begin any more, and waits for those whose context has ended.
-func (g *Group) Close() { g.work.Close() }
+func (g *Group) Close(ctx context.Context) error { return g.work.Close(ctx) }
 
 // AbortAll ends the calls as a user would see it, with what they printed, and waits for
 // that; no longer than they have for it.

@@ -156,7 +156,7 @@ var errCallOver = errors.New("the call is over")
 func (a asking) awaitOutgoing(ctx context.Context, p *approval.Pending) (v policy.Verdict, answered bool) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	a.work.Go(func() {
+	a.work.Go("approval for "+a.c.id, func() {
 		select {
 		case <-a.c.done:
 			cancel(errCallOver)

@@ -50,7 +50,7 @@ func (g *Group) waitOn(c *Call, inv *tool.Invocation, asked *store.Approval) boo
 		c.isOf(inv.Tool)
 	}
 	g.slots.reenter(&c.seat)
-	return g.work.Go(func() {
+	return g.work.Go("call "+c.id, func() {
 		g.place.Attend()
 		defer g.left(c)
 		g.proceed(c, inv)
@@ -150,7 +150,7 @@ func (g *Group) takeUp(r *store.Call, known map[string]agent.CallState, asked *s
 	}
 	g.entitleAgain(c, inv)
 	g.slots.reenter(&c.seat)
-	g.work.Go(func() { g.goOn(c, inv, state) })
+	g.work.Go("call "+c.id, func() { g.goOn(c, inv, state) })
 }
 
 // sentAfterAll stores a pending call as running. When it began is not on record any more; it

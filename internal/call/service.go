@@ -130,7 +130,7 @@ func (s *Service) Call(ctx context.Context, p auth.Principal, sessionID string, 
 		defer c.stream.Unfollow(l)
 	}
 	c.input = o.Input
-	if !g.place.Takes() || !g.work.Go(func() { growStack(); g.do(c) }) {
+	if !g.place.Takes() || !g.work.Go("call "+c.id, func() { growStack(); g.do(c) }) {
 		c.cancel(nil)
 		return nil, g.notReady()
 	}

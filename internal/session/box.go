@@ -11,6 +11,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/mount"
 	"github.com/toold/toold/internal/session/elsewhere"
+	"github.com/toold/toold/internal/session/room"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -38,7 +39,8 @@ func (b box) claim(_ context.Context, pl *plan) error {
 			return fmt.Errorf("worktree.source: %w", err)
 		}
 		if rules.Write && !pl.seed.Internal {
-			if _, err := b.roster.disk.accepts(set, promise{}, d.File.Fd()); err != nil {
+			disk := room.From(&d.Disk)
+			if _, err := b.roster.disk.accepts(set, promise{}, &disk); err != nil {
 				_ = d.File.Close()
 				return err
 			}

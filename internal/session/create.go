@@ -119,7 +119,7 @@ func (l *life) create(ctx context.Context, p auth.Principal, r client.SessionCre
 	if err := l.build(ctx, s, pl); err != nil {
 		return nil, l.startFailed(s, err)
 	}
-	l.work.Go((&supervisor{Session: s}).run)
+	l.work.Go(s.id, (&supervisor{Session: s}).run)
 	v := s.snapshot(ctx)
 	v.Token = pl.token
 	return v, nil

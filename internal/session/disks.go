@@ -46,7 +46,7 @@ func (d disks) claim(_ context.Context, pl *plan) error {
 		return nil // it looks at what others have, and may give room back
 	}
 	var err error
-	pl.kept, err = d.roster.disk.accepts(pl.set, pl.promised, 0)
+	pl.kept, err = d.roster.disk.accepts(pl.set, pl.promised, nil)
 	return err
 }
 

@@ -41,7 +41,7 @@ func (h diskWatch) watch() {
 		level, wait = w.Look(v)
 		if was := room.Level(h.disk.level.Swap(int32(level))); level > was {
 			h.log.Warn("the host's disk is nearly full: calls that write are stopped", "free_bytes", v.Free, "floor_bytes", w.Floor.Of(v.Size))
-			h.work.Go(h.flush)
+			h.work.Go("flush of sessions' disks", h.flush)
 		}
 		if level != room.Enough {
 			h.stop(h.writers(func(*Session) bool { return true }), level)
@@ -73,10 +73,18 @@ func (h diskWatch) lookAtFailed(before map[string]bool) map[string]bool {
 	return failed
 }
 
-// watchSources is watch for worktrees on other disks. It is apart, since one may be of a server
-// that does not answer.
+// diskTime is how long looks at the disks of worktrees are waited for, and silentTime after how
+// long it is said that one is not watched.
+const (
+	diskTime   = 100 * time.Millisecond
+	silentTime = 10 * time.Second
+)
+
+// watchSources is watch for worktrees on other disks. It is apart, and looks at each by itself,
+// since one may be of a server that does not answer.
 func (h diskWatch) watchSources() {
 	watches := map[any]*room.Watch{}
+	looks, silent := room.Looks{}, map[string]bool{}
 	for wait := time.Duration(0); h.pause(wait); {
 		wait = room.Seldom
 		state, err := room.At(h.disk.dir)
@@ -84,8 +92,11 @@ func (h diskWatch) watchSources() {
 			continue
 		}
 		on, writers := map[any]room.Volume{}, map[any][]*Session{}
-		for _, s := range h.writers(func(s *Session) bool { return s.Row().Worktree.Mode == client.WorktreeBind }) {
-			if v, err := room.At(s.Row().Worktree.Source); err == nil && v.ID != state.ID {
+		bound := h.writers(func(s *Session) bool { return s.Row().Worktree.Mode == client.WorktreeBind })
+		seen := looks.All(sourcesOf(bound), diskTime)
+		silent = h.lookAtSilent(&looks, bound, silent)
+		for _, s := range bound {
+			if v, ok := seen[s.Row().Worktree.Source]; ok && v.ID != state.ID {
 				on[v.ID], writers[v.ID] = v, append(writers[v.ID], s)
 			}
 		}
@@ -104,6 +115,28 @@ func (h diskWatch) watchSources() {
 			}
 		}
 	}
+}
+
+func sourcesOf(sessions []*Session) (paths []string) {
+	for _, s := range sessions {
+		paths = append(paths, s.Row().Worktree.Source)
+	}
+	return paths
+}
+
+// lookAtSilent logs of which worktrees the disks do not answer, and did before.
+func (h diskWatch) lookAtSilent(looks *room.Looks, sessions []*Session, before map[string]bool) map[string]bool {
+	silent := map[string]bool{}
+	for _, s := range sessions {
+		if !looks.Silent(s.Row().Worktree.Source, silentTime) {
+			continue
+		}
+		silent[s.id] = true
+		if !before[s.id] {
+			s.log.Warn("the disk of the worktree does not answer: nobody sees to it that enough of it stays free", "source", s.Row().Worktree.Source)
+		}
+	}
+	return silent
 }
 
 // pause reports whether the daemon still runs when it is over.

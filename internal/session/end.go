@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"time"
@@ -34,7 +35,7 @@ func (l *life) teardown(s *Session, e ending) {
 	if s.making != nil {
 		<-s.making
 	}
-	s.calls.Close()
+	_ = s.calls.Close(context.Background()) // which does not end
 	l.approvals.SessionOver(s.tenant.Name, s.id)
 	changed := sensitive(s, e, ready, busy)
 	notes, left := l.closeParts(s, e)

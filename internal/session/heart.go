@@ -95,7 +95,7 @@ func (h *heart) Leave() {
 
 // feel asks once, and again later.
 func (h *heart) feel() {
-	h.work.Go(func() {
+	h.work.Go("sign of life of an agent", func() {
 		if err := h.ping(); err != nil {
 			h.lose(err.Error())
 			return

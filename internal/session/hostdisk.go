@@ -104,8 +104,8 @@ func (h *hostDisk) room(set *Settings, bytes int64) error {
 const freesSpace = "end sessions (toolctl session rm --discard), remove images (toolctl image rm), look for leftovers (toolctl gc), or have space freed on the host"
 
 // accepts refuses a session of which disks would take so many bytes, or promises those of them
-// that are made at once. fd is of a worktree that it writes to, 0 for none.
-func (h *hostDisk) accepts(set *Settings, p promise, fd uintptr) (kept func(), err error) {
+// that are made at once. tree has a worktree that it writes to, nil for none.
+func (h *hostDisk) accepts(set *Settings, p promise, tree *room.Volume) (kept func(), err error) {
 	v, err := room.At(h.dir)
 	if err != nil {
 		return nil, err
@@ -113,12 +113,8 @@ func (h *hostDisk) accepts(set *Settings, p promise, fd uintptr) (kept func(), e
 	if err := enough(set, v, "the host's disk"); err != nil {
 		return nil, err
 	}
-	if fd != 0 {
-		tree, err := room.Of(fd)
-		if err == nil {
-			err = enough(set, tree, "the disk of the worktree")
-		}
-		if err != nil {
+	if tree != nil {
+		if err := enough(set, *tree, "the disk of the worktree"); err != nil {
 			return nil, err
 		}
 	}

@@ -52,7 +52,7 @@ func TestPromisedAtOnce(t *testing.T) {
 	var wait sync.WaitGroup
 	for range 20 {
 		wait.Go(func() {
-			if _, err := h.accepts(set, promise{rest: client.Size(v.Free / 3)}, 0); err == nil {
+			if _, err := h.accepts(set, promise{rest: client.Size(v.Free / 3)}, nil); err == nil {
 				taken.Add(1)
 			}
 		})

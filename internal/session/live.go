@@ -335,8 +335,10 @@ func (s *Session) heldImage() *sandbox.HeldImage {
 }
 
 // detach lets go of the session for a daemon that leaves; it lives on.
-func (s *Session) detach() {
-	s.calls.Close()
+func (s *Session) detach(ctx context.Context) {
+	if err := s.calls.Close(ctx); err != nil {
+		s.log.Error("calls are left to the next daemon", "error", err)
+	}
 	s.mu.Lock()
 	sb, fd := s.sb, s.holder
 	s.mu.Unlock()
@@ -370,7 +372,7 @@ func (s *Session) end(ctx context.Context, e ending) error {
 	s.mu.Unlock()
 	// The work is done to its end also when whoever asked goes away; or by the next
 	// daemon, where this one is about to go.
-	if first && !s.daemon.work.Go(func() { s.teardown(s, e) }) {
+	if first && !s.daemon.work.Go("end of "+s.id, func() { s.teardown(s, e) }) {
 		return call.ErrLeaving
 	}
 	select {

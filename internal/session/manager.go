@@ -39,7 +39,8 @@ type Manager struct {
 
 	records *records
 	drives  drives
-	drain   time.Duration // how long Close waits, which tests replace: drainTime
+	drain   time.Duration // how long Close waits for calls, which tests replace: drainTime
+	stuck   time.Duration // and then for what does not end: stuckTime
 }
 
 // New makes a Manager. Start must be called before anything else.
@@ -64,7 +65,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	l := &life{roster: r, parts: partsOf(r)}
 	m := &Manager{
-		life: l, records: records, drain: drainTime,
+		life: l, records: records, drain: drainTime, stuck: stuckTime,
 		Approvals: &Approvals{r}, Policy: &Policy{r}, Files: &Files{r}, Events: &Events{r}, Images: &ImageStore{r.daemon},
 		Tools: &Toolbox{r}, Usage: &Usage{roster: r}, Networks: &Networks{r}, Caches: &Caches{r}, Collector: &Collector{life: l, records: records},
 	}
@@ -82,14 +83,14 @@ func (m *Manager) Start(ctx context.Context) error {
 	if err := m.recover(ctx); err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
-	m.work.Go(func() { m.trees.RecoverAll(m.ctx) })
+	m.work.Go("recovery of worktrees", func() { m.trees.RecoverAll(m.ctx) })
 	if err := m.approvals.EndLost(ctx); err != nil {
 		return fmt.Errorf("end approvals that nothing waits for: %w", err)
 	}
 	m.keepClock()
-	m.work.Go(m.Collector.sweeper)
-	m.work.Go(diskWatch{m.roster}.watch)
-	m.work.Go(diskWatch{m.roster}.watchSources)
+	m.work.Go("sweeper", m.Collector.sweeper)
+	m.work.Go("watch of the host's disk", diskWatch{m.roster}.watch)
+	m.work.Go("watch of worktrees' disks", diskWatch{m.roster}.watchSources)
 	m.state.CompareAndSwap(int32(managerStarting), int32(managerReady))
 	return nil
 }
@@ -167,6 +168,9 @@ func (m *Manager) Reload(s Settings) {
 // drainTime is how long Close waits for calls that are about to end anyway.
 const drainTime = 2 * time.Second
 
+// stuckTime is how long it waits for the rest, all of which has been told to end.
+const stuckTime = 15 * time.Second
+
 // Close lets go of everything and leaves the sessions and their calls running,
 // for the next daemon. New work is refused at once; short calls may end first.
 func (m *Manager) Close(ctx context.Context) error {
@@ -176,16 +180,19 @@ func (m *Manager) Close(ctx context.Context) error {
 	cancel()
 	m.leave(call.ErrLeaving)
 	m.hub.Close()
+	// What else is at work ends by itself, unless a file system does not answer.
+	ctx, cancel = context.WithTimeoutCause(context.WithoutCancel(ctx), m.stuck, fmt.Errorf("it has not ended within %s", m.stuck))
+	defer cancel()
 	for _, s := range m.live() {
-		s.detach()
+		m.work.Go("leave of "+s.id, func() { s.detach(ctx) })
 	}
-	m.work.Close()
+	err := m.work.Close(ctx)
 	m.keepClock()
 	// The ranges of what goes on stay marked, for the next daemon to claim.
-	if err := m.leases.Close(); !errors.Is(err, os.ErrClosed) {
-		return err
+	if lerr := m.leases.Close(); !errors.Is(lerr, os.ErrClosed) {
+		err = errors.Join(err, lerr)
 	}
-	return nil
+	return err
 }
 
 // EndAll ends every session, for daemons that live no longer than one command.

@@ -108,13 +108,8 @@ func TestRealFloor(t *testing.T) {
 	if stopped != sessions {
 		t.Errorf("%d of %d calls were stopped", stopped, sessions)
 	}
-	dir, err := os.Open(h.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
 	unix.Sync()
-	v, err := room.Of(dir.Fd())
-	_ = dir.Close()
+	v, err := room.At(h.Dir)
 	if floor := set.HostFree.Of(v.Size); err != nil || v.Free < floor {
 		t.Errorf("%d bytes are free, the floor is %d, %v", v.Free, floor, err)
 	}

@@ -31,7 +31,7 @@ func (l *life) adopt(ctx context.Context, row store.Session) error {
 		return err
 	}
 	s.calls.ForgetUnknown(&s.agent, w.Calls)
-	l.work.Go((&supervisor{Session: s}).run)
+	l.work.Go(s.id, (&supervisor{Session: s}).run)
 	return nil
 }
 

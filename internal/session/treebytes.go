@@ -26,7 +26,7 @@ func (u *Usage) Worktrees() (all int64, tenants map[string]int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.counting && (c.at.IsZero() || time.Since(c.at) >= treesFresh) {
-		c.counting = u.work.Go(func() {
+		c.counting = u.work.Go("count of worktrees", func() {
 			all, tenants := u.countTrees(u.ctx)
 			c.mu.Lock()
 			defer c.mu.Unlock()

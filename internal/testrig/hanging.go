@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hanging gives a directory below which every look-up hangs until the function is
-// called: a FUSE file system that nobody serves, mounted nowhere, so that nothing
-// of it outlives this process.
+// Hanging is a directory below which every look-up hangs until the function is called: a
+// FUSE file system that nobody serves.
 func Hanging(t testing.TB) (dir string, abort func()) {
 	t.Helper()
 	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
@@ -20,14 +19,25 @@ func Hanging(t testing.TB) (dir string, abort func()) {
 	}
 	abort = func() { device.Close() }
 	t.Cleanup(abort)
-	fsfd, err := unix.Fsopen("fuse", unix.FSOPEN_CLOEXEC)
+	return tree(t, "fuse", [][2]string{{"fd", fmt.Sprint(device.Fd())}, {"rootmode", "40000"}, {"user_id", "0"}, {"group_id", "0"}}), abort
+}
+
+// SmallTree is a directory of a file system of its own, in memory, with room for so many bytes.
+func SmallTree(t testing.TB, bytes int64) (dir string) {
+	t.Helper()
+	return tree(t, "tmpfs", [][2]string{{"size", fmt.Sprint(bytes)}})
+}
+
+// tree makes a file system that is mounted nowhere, so that nothing of it outlives this process.
+// The directory is a symbolic link to it.
+func tree(t testing.TB, kind string, options [][2]string) string {
+	t.Helper()
+	fsfd, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
 	if err != nil {
-		t.Skip("no FUSE here: ", err)
+		t.Skipf("no %s here: %v", kind, err)
 	}
 	defer unix.Close(fsfd)
-	for _, option := range [][2]string{
-		{"source", "test"}, {"fd", fmt.Sprint(device.Fd())}, {"rootmode", "40000"}, {"user_id", "0"}, {"group_id", "0"},
-	} {
+	for _, option := range append(options, [2]string{"source", "test"}) {
 		if err := unix.FsconfigSetString(fsfd, option[0], option[1]); err != nil {
 			t.Fatalf("%s: %v", option[0], err)
 		}
@@ -44,9 +54,9 @@ func Hanging(t testing.TB) (dir string, abort func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir = filepath.Join(base, "hanging")
-	if err := os.Symlink(fmt.Sprintf("/proc/self/fd/%d", mount), dir); err != nil {
+	dir := filepath.Join(base, kind)
+	if err := os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), mount), dir); err != nil {
 		t.Fatal(err)
 	}
-	return dir, abort
+	return dir
 }

@@ -65,11 +65,10 @@ func (r Rules) checkOpened(d *Directory) error {
 	if err := r.checkPlace(d.Path); err != nil {
 		return err
 	}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(d.Fd()), &fs); err != nil {
+	if err := unix.Fstatfs(int(d.Fd()), &d.Disk); err != nil {
 		return err
 	}
-	if name, ok := hostFileSystems[int64(fs.Type)]; ok {
+	if name, ok := hostFileSystems[d.Disk.Type]; ok {
 		return fmt.Errorf("%w: a %s file system is the host's own", ErrForbidden, name)
 	}
 	own, err := d.Stat()

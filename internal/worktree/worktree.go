@@ -59,6 +59,8 @@ type Directory struct {
 	// UID and GID are whose rights a session may have below it: those of Rules.User,
 	// with the directory's group if he is in it, and without one the owner's.
 	UID, GID uint32
+	// Disk is its file system, as it was then.
+	Disk unix.Statfs_t
 	// Git is set where Rules.Git asks for it, and the repository is somewhere else.
 	Git *Elsewhere
 	// Linked are the lists that Rules.Linked asks for.

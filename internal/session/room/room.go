@@ -41,19 +41,11 @@ func At(path string) (Volume, error) {
 	if err := unix.Statfs(path, &st); err != nil {
 		return Volume{}, fmt.Errorf("look at the disk of %s: %w", path, err)
 	}
-	return volume(&st), nil
+	return From(&st), nil
 }
 
-// Of looks at that of an open file.
-func Of(fd uintptr) (Volume, error) {
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(fd), &st); err != nil {
-		return Volume{}, fmt.Errorf("look at a disk: %w", err)
-	}
-	return volume(&st), nil
-}
-
-func volume(st *unix.Statfs_t) Volume {
+// From is that of a file system which was looked at.
+func From(st *unix.Statfs_t) Volume {
 	return Volume{Free: int64(st.Bavail) * st.Bsize, Size: int64(st.Blocks) * st.Bsize, ID: st.Fsid}
 }
 

@@ -62,7 +62,7 @@ type found struct {
 // Keep keeps what the source has of files that a session has just written first. It is
 // done in the background, after each call.
 func (s *Service) Keep(row *store.Session) {
-	s.work.Go(func() {
+	s.work.Go("base of "+row.ID, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), keepTime)
 		defer cancel()
 		x, err := s.have(ctx, row, nil)

@@ -38,7 +38,7 @@ func mergeSoon(ctx context.Context, x *subject) {
 		return
 	}
 	mine := &subject{shared: x.shared, row: x.row, tree: x.tree}
-	begun := x.work.Go(func() {
+	begun := x.work.Go("layers of "+x.row.ID, func() {
 		defer release()
 		// The source is found by what it is, whoever has asked for the checkpoint.
 		own := auth.Principal{Tenant: mine.row.Tenant, Admin: true}
