@@ -1,6 +1,7 @@
 package call
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -67,7 +68,9 @@ func (st *steps) admit(c *Call) error {
 		err = st.slots.take(c.ctx, &c.seat, c.flush)
 	}
 	if err == nil {
-		err = context.Cause(c.ctx) // it may have ended at the same time
+		// One of them may have ended at the same time. That of the session ends before those of
+		// its calls, one of which may have left its slot by then.
+		err = cmp.Or(context.Cause(st.ctx), context.Cause(c.ctx))
 	}
 	if err == nil {
 		err = c.start()

@@ -170,6 +170,8 @@ func (h *house) stop() {
 // of a process: nothing that it does from here on reaches the store or a sandbox.
 func (h *house) kill() {
 	h.t.Helper()
+	// First, so that what waits for a slot gets none of a call whose connection breaks.
+	h.m.leave(call.ErrLeaving)
 	h.host.mu.Lock()
 	for _, b := range h.host.boxes {
 		b.mu.Lock()
@@ -180,7 +182,6 @@ func (h *house) kill() {
 		b.mu.Unlock()
 	}
 	h.host.mu.Unlock()
-	h.m.leave(call.ErrLeaving)
 	h.stop()
 }
 
