@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/cache"
+	"github.com/toold/toold/internal/cache/builtin"
 	"github.com/toold/toold/internal/fault"
 )
 
@@ -30,6 +32,10 @@ var hindrances = map[string]struct {
 	"a read-only source":      {inside: "echo 1 >new; rm old", host: "mount -o remount,ro ."},
 	"a full source":           {inside: "echo 1 >new; head -c 2000000 /dev/zero >big; rm old", host: "cat /dev/zero >full 2>/dev/null || true"},
 	"a source of mode 0":      {inside: "echo 1 >new; rm old", host: "chmod 0 ."},
+	"no inode":                {inside: "echo 1 >new; rm old; mkdir i; cd i; seq 200000 | xargs touch 2>/dev/null; true", short: true},
+	"a file for a directory":  {inside: "rm -r dir; echo 1 >dir; mkdir old2; mv old old2"},
+	"a cache of mode 0":       {inside: "echo 1 >new; rm old; mkdir -p /caches/own/d; echo 1 >/caches/own/d/f; chmod 0 /caches/own/d/f /caches/own/d /caches/own"},
+	"a full cache":            {inside: "echo 1 >new; rm old; cat /dev/zero >/caches/own/f 2>/dev/null; true", short: true},
 	"a directory below that":  {inside: "echo 1 >dir/new; chmod 500 dir; chmod 0 ."},
 }
 
@@ -65,6 +71,17 @@ var hindered = []struct {
 		}
 		return err
 	}},
+	{"checkpoints", func(ctx context.Context, m *Manager, id string) error {
+		list, err := m.trees.Checkpoints(ctx, owner, id)
+		if err == nil && len(list.Items) > 1 {
+			err = m.trees.DropCheckpoint(ctx, owner, id, list.Items[len(list.Items)-1].ID)
+		}
+		return err
+	}},
+	{"promote a cache", func(ctx context.Context, m *Manager, id string) error {
+		_, err := m.Caches.PromoteCache(ctx, owner, id, "own")
+		return err
+	}},
 	{"discard a path", func(ctx context.Context, m *Manager, id string) error {
 		_, err := m.trees.Discard(ctx, owner, id, client.DiscardRequest{Paths: []string{"old", "d", "dir"}})
 		return err
@@ -88,6 +105,11 @@ var hindered = []struct {
 func TestRealHindered(t *testing.T) {
 	a := newApplyRig(t)
 	top, n := a.src, 0
+	set := *a.m.settings.Load()
+	set.Caches = cache.Settings{{
+		Cache: builtin.Cache{Name: "own", Dirs: []builtin.Dir{{Name: "own"}}}, Path: "/caches/own", Mode: client.CacheCow, Size: 32 << 20, Promote: []string{"build"},
+	}}
+	a.m.Reload(set)
 	for name, tt := range hindrances {
 		for _, over := range []bool{false, true} {
 			if os.Getenv("TOOLD_TEST_LONG") == "" && (!tt.short || over != (name == "rules that hold nothing")) {
@@ -104,9 +126,13 @@ func TestRealHindered(t *testing.T) {
 			}
 			a.must(os.Chown(a.src, int(alice.UID), int(alice.GID)))
 			a.host(".", "echo old >old; mkdir dir; echo 1 >dir/f")
-			id := a.session("")
+			v, err := a.m.Create(t.Context(), owner, client.SessionCreate{
+				Worktree: client.Worktree{Source: a.src, Mode: client.WorktreeOverlay}, Caches: []client.CacheUse{{Name: "own"}}, IdleTimeout: -1,
+			})
+			a.must(err)
+			id := v.ID
 			a.bash(id, "echo first >first")
-			_, err := a.m.trees.Checkpoint(t.Context(), owner, id, client.CheckpointCreate{Name: "first"})
+			_, err = a.m.trees.Checkpoint(t.Context(), owner, id, client.CheckpointCreate{Name: "first"})
 			a.must(err)
 			a.bash(id, tt.inside)
 			if over {
@@ -120,6 +146,9 @@ func TestRealHindered(t *testing.T) {
 				}
 			}
 			for _, op := range hindered {
+				if over && op.name == "promote a cache" {
+					continue // its caches went with it
+				}
 				err := op.do(t.Context(), a.m, id)
 				var f *fault.Error
 				switch {
