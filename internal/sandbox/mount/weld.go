@@ -140,8 +140,8 @@ func (w *weld) dir(into int, name, place string, from *looked) error {
 			return err
 		}
 	}
-	origin, err := attr(from.dirs[len(from.dirs)-1].fd, originAttr)
-	if err == nil && origin != "" {
+	origin, copied, err := attrOf(from.dirs[len(from.dirs)-1].fd, originAttr)
+	if err == nil && copied { // it is empty where what lies below has no file handles
 		err = unix.Fsetxattr(fd, originAttr, []byte(origin), 0)
 	}
 	return cmp.Or(err, like(fd, from.dirs[0].fd))
@@ -336,12 +336,18 @@ func directs(fd int, l *looked, before int, after string) error {
 
 // attr is an attribute, "" for none.
 func attr(fd int, name string) (string, error) {
+	v, _, err := attrOf(fd, name)
+	return v, err
+}
+
+// attrOf is attr, and whether there is one: it may be empty.
+func attrOf(fd int, name string) (value string, there bool, err error) {
 	buf := make([]byte, beneath.MaxPath+1)
 	n, err := unix.Fgetxattr(fd, name, buf)
 	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {
-		return "", nil
+		return "", false, nil
 	}
-	return string(buf[:max(n, 0)]), err
+	return string(buf[:max(n, 0)]), err == nil, err
 }
 
 // like gives a directory the owner, attributes, mode and times of another.

@@ -15,6 +15,7 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/errand"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/worktree/layers"
@@ -238,5 +239,39 @@ func TestPlannedAlone(t *testing.T) {
 	}
 	if after, err := o.store.Get("ses_1"); err != nil || !reflect.DeepEqual(after, before) || o.relaid != 0 {
 		t.Errorf("the tree is %+v, %v; want %+v", after, err, before)
+	}
+}
+
+// TestWeldBounded: a merge of layers that calls wait for takes no longer than it may, and leaves nothing
+// behind then.
+func TestWeldBounded(t *testing.T) {
+	needs.OpenAt2(t)
+	s, o := newOne(t)
+	for range 2 {
+		o.change(t)
+		if _, err := s.Checkpoint(t.Context(), auth.Principal{Admin: true}, "ses_1", client.CheckpointCreate{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x, err := s.take(t.Context(), auth.Principal{Admin: true}, "ses_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.release()
+	before, err := o.store.Unused()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.weldTime = 0
+	if weldSome(t.Context(), x) {
+		t.Error("there was no time, and it was done")
+	}
+	after, err := o.store.Unused()
+	if tree, e := o.store.Get("ses_1"); err != nil || e != nil || len(after) != len(before) || tree.MergedInto != "" {
+		t.Errorf("it left %q, %v; %+v, %v", after, err, tree, e)
+	}
+	s.weldTime = weldTime
+	if !weldSome(t.Context(), x) {
+		t.Error("there was time, and it was not done")
 	}
 }

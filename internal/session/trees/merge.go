@@ -54,18 +54,24 @@ func mergeSoon(ctx context.Context, x *subject) {
 	}
 }
 
+// weldTime bounds how long no call of a session runs while its layers are merged as they are. What
+// takes longer is copied in the background, while calls run.
+const weldTime = 2 * time.Second
+
 // weldSome merges layers as they are, and reports whether it could.
 func weldSome(ctx context.Context, x *subject) bool {
 	n := mergeable(x.store, x.tree)
 	over := x.watch(opMerge)
-	into, err := layers.Welding{Store: x.store}.Weld(context.WithoutCancel(ctx), x.tree.Lower[:n])
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.weldTime)
+	defer cancel()
+	into, err := layers.Welding{Store: x.store}.Weld(ctx, x.tree.Lower[:n])
 	if err == nil {
 		x.Step("welded")
 		err = x.store.Merge(x.tree, n, into.Layer, nil, nil)
 		into.Release()
 		over(&err)
 	}
-	if err != nil && !errors.Is(err, layers.ErrWeld) && !errors.Is(err, unix.ENOSPC) {
+	if err != nil && !errors.Is(err, layers.ErrWeld) && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, context.DeadlineExceeded) {
 		x.log.Warn("merge layers of a worktree as they are", "session", x.row.ID, "error", err)
 	}
 	return err == nil

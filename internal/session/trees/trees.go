@@ -136,13 +136,14 @@ type shared struct {
 	work     *crew.Crew
 	seen     sync.Map // what is known of what a session has written: a *seen, by its id
 	merging  locks    // whose layers are merged in the background
+	weldTime time.Duration
 	// Step is told of each step between two that a daemon may die at; tests end it there.
 	Step func(name string)
 }
 
 // New makes one. What it does in the background is work's.
 func New(store *layers.Store, sessions Sessions, log *slog.Logger, work *crew.Crew) *Service {
-	return &Service{shared: &shared{store: store, sessions: sessions, log: log, work: work, Step: func(string) {}}}
+	return &Service{shared: &shared{store: store, sessions: sessions, log: log, work: work, weldTime: weldTime, Step: func(string) {}}}
 }
 
 // take finds the tree of a session, for who may change what becomes of it: never the

@@ -246,14 +246,12 @@ const (
 
 // read reads what a directory of a layer says about those below it, and gives its name there.
 func read(fd int, name string) (below string, is origin, err error) {
-	from, err := attribute(fd, attrOrigin)
+	from, copied, err := attribute(fd, attrOrigin)
 	if err != nil {
 		return "", is, err
 	}
-	if from != "" {
-		is.copied, is.handle = true, handleOf([]byte(from))
-	}
-	opaque, err := attribute(fd, attrOpaque)
+	is.copied, is.handle = copied, handleOf([]byte(from)) // it is empty for a source without handles
+	opaque, _, err := attribute(fd, attrOpaque)
 	if err != nil {
 		return "", is, err
 	}
@@ -261,7 +259,7 @@ func read(fd int, name string) (below string, is origin, err error) {
 		is.opaque = true
 		return name, is, nil
 	}
-	to, err := attribute(fd, attrRedirect)
+	to, _, err := attribute(fd, attrRedirect)
 	if err != nil {
 		return "", is, err
 	}
@@ -272,17 +270,17 @@ func read(fd int, name string) (below string, is origin, err error) {
 	return name, is, nil
 }
 
-// attribute is one of a directory; "" where it has none of that name.
-func attribute(fd int, name string) (string, error) {
+// attribute is one of a directory, and whether it has one of that name.
+func attribute(fd int, name string) (value string, there bool, err error) {
 	var buf [beneath.MaxPath + 1]byte // an overlay writes 256 bytes at most, and mount.Weld whole paths
 	n, err := unix.Fgetxattr(fd, name, buf[:])
 	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {
-		return "", nil
+		return "", false, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", name, err)
+		return "", false, fmt.Errorf("%s: %w", name, err)
 	}
-	return string(buf[:n]), nil
+	return string(buf[:n]), true, nil
 }
 
 // An overlay keeps the handle of what it has copied behind a head: version, magic number, length
