@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/toold/toold/internal/plain"
@@ -46,7 +47,7 @@ func (e *MismatchError) Error() string {
 	}
 	switch {
 	case e.Places[0] > 0:
-		return fmt.Sprintf("%s: its lines stand at line %d and at line %d: give more lines around the change, or a line above it behind @@", at, e.Places[0], e.Places[1])
+		return fmt.Sprintf("%s: its lines stand at line %d and at line %d: give more lines around the change, or a line above it behind @@ that only one of them has", at, e.Places[0], e.Places[1])
 	case e.Context != "":
 		return fmt.Sprintf("%s: no line reads %s, as its @@ says", at, plain.Name(plain.Cut(e.Context, 200)))
 	case e.Before > 0:
@@ -84,6 +85,9 @@ func (f *File) Apply(ctx context.Context, old []byte) (Updated, error) {
 			return Updated{}, err
 		}
 	}
+	if err := a.unique(); err != nil {
+		return Updated{}, err
+	}
 	return Updated{a.result(string(old)), a.level}, nil
 }
 
@@ -97,6 +101,18 @@ type applier struct {
 	level Level
 	work  int
 	edits []edit
+	found []placing
+}
+
+// placing is how a hunk was placed.
+type placing struct {
+	h      *Hunk
+	old    []Line
+	levels []Level // of its contexts
+	level  Level
+	// before is the row of its first context, or its place: the hunk before it ends there. from
+	// is the first row that it could have, hint where it was looked for first.
+	before, from, hint int
 }
 
 // hunk finds the place of hunk i and notes what becomes of it.
@@ -106,8 +122,8 @@ func (a *applier) hunk(i int) error {
 		e.Hunk, e.Hunks, e.Line = i+1, len(a.file.Hunks), h.Line
 		return &e
 	}
-	from := a.next
-	for _, c := range h.Contexts {
+	from, p := a.next, placing{}
+	for i, c := range h.Contexts {
 		at, level, err := a.find([]Line{{Text: c}}, from, from, false)
 		if err != nil {
 			return err
@@ -115,11 +131,17 @@ func (a *applier) hunk(i int) error {
 		if at < 0 {
 			return fail(MismatchError{Context: c, Nearest: a.nearest([]Line{{Text: c}})})
 		}
+		if i == 0 {
+			p.before = at
+		}
+		p.levels = append(p.levels, level)
 		from, a.level = at+1, max(a.level, level)
 	}
 	old := oldLines(h.Lines)
 	if len(old) == 0 {
-		a.note(h, a.insertion(h, from), 0, Exact)
+		at := a.insertion(h, from)
+		p.h, p.from, p.hint = h, from, at
+		a.note(p, at)
 		return nil
 	}
 	hint := from
@@ -145,49 +167,73 @@ func (a *applier) hunk(i int) error {
 		}
 		return fail(MismatchError{Before: before + 1, End: h.End, Nearest: a.nearest(old)})
 	}
-	other, err := a.other(h, old, at, hint, level)
-	if err != nil {
-		return err
-	}
-	if other >= 0 {
-		return fail(MismatchError{Places: [2]int{min(at, other) + 1, max(at, other) + 1}})
-	}
-	a.note(h, at, len(old), level)
+	p.h, p.old, p.level, p.from, p.hint = h, old, level, from, hint
+	a.note(p, at)
 	return nil
 }
 
-// other is a second place that a hunk may as well mean, found at the same level as the
-// first; -1 = none. Text behind "@@" and the end of the file decide, and so does the number
-// of a line, unless two places are equally far from it.
-func (a *applier) other(h *Hunk, old []Line, at, hint int, level Level) (int, error) {
-	if h.End || len(h.Contexts) > 0 {
-		return -1, nil
-	}
-	from, to := at+1, len(a.rows)-len(old)
-	if h.At > 0 {
-		mirror := 2*hint - at
-		if mirror == at || mirror < a.next {
-			return -1, nil
+// unique sees that the hunks, which were placed from the top on, have the same places when they
+// are placed from the bottom on, at the same levels: then there are no others. Text behind "@@",
+// the end of the file and the numbers of lines decide as they do from the top.
+func (a *applier) unique() error {
+	limit := len(a.rows)
+	var places [2]int
+	where := -1
+	for i := len(a.found) - 1; i >= 0; i-- {
+		at, before, err := a.last(&a.found[i], a.edits[i].at, limit)
+		if err != nil {
+			return err
 		}
-		from, to = mirror, min(mirror, to)
-	}
-	want := make([]string, len(old))
-	for i, l := range old {
-		want[i] = level.of(l.Text)
-	}
-	have := a.as(level)
-	for i := from; i <= to; i++ {
-		if a.work--; a.work < 0 {
-			return -1, errWork
+		if first := a.edits[i].at; at != first {
+			where, places = i, [2]int{first + 1, at + 1}
 		}
-		if i&0xfff == 0 && a.ctx.Err() != nil {
-			return -1, context.Cause(a.ctx)
-		}
-		if a.stands(have, want, i) {
-			return i, nil
+		limit = before
+	}
+	if where < 0 {
+		return nil
+	}
+	return &MismatchError{Hunk: where + 1, Hunks: len(a.file.Hunks), Line: a.file.Hunks[where].Line, Places: places}
+}
+
+// last gives the last place of a hunk that ends at row limit or above, and the row at which the
+// hunk before it has to end. first is its place from the top, which is above that too.
+func (a *applier) last(p *placing, first, limit int) (at, before int, err error) {
+	end, contexts := limit-len(p.old), p.h.Contexts
+	switch {
+	case p.h.End, len(p.old) == 0 && len(contexts) == 0, len(p.old) == 0 && p.h.At >= 0:
+		at = first
+	case p.h.At > 0:
+		at, err = a.near(p.old, p.level, p.from, end, p.hint, true)
+	case len(p.old) == 0:
+		at = end
+	default:
+		at, err = a.near(p.old, p.level, p.from, end, end, true)
+	}
+	if err != nil || len(contexts) == 0 {
+		return at, at, err
+	}
+	if p.h.End || p.h.At >= 0 {
+		return at, p.before, nil
+	}
+	// The last first context that has all others, and the lines, below it.
+	before = at
+	for i, c := range slices.Backward(contexts) {
+		if before, err = a.near([]Line{{Text: c}}, p.levels[i], 0, before-1, before-1, true); err != nil {
+			return at, before, err
 		}
 	}
-	return -1, nil
+	from := before + 1
+	for i, c := range contexts[1:] {
+		if at, err = a.near([]Line{{Text: c}}, p.levels[i+1], from, len(a.rows)-1, from, false); err != nil {
+			return at, before, err
+		}
+		from = at + 1
+	}
+	if len(p.old) == 0 {
+		return from, before, nil
+	}
+	at, err = a.near(p.old, p.level, from, end, from, false)
+	return at, before, err
 }
 
 // withoutLast is lines without the last that is blank context, and none after it.
@@ -229,29 +275,41 @@ func (a *applier) find(lines []Line, from, hint int, end bool) (at int, _ Level,
 	if end {
 		from, hint = max(from, last), last
 	}
-	hint = min(max(hint, from), max(last, from))
 	for level := range levels {
-		want := make([]string, len(lines))
-		for i, l := range lines {
-			want[i] = level.of(l.Text)
-		}
-		have := a.as(level)
-		for away := 0; hint-away >= from || hint+away <= last; away++ {
-			if a.work -= 2; a.work < 0 {
-				return -1, level, errWork
-			}
-			if away&0xfff == 0 && a.ctx.Err() != nil {
-				return -1, level, context.Cause(a.ctx)
-			}
-			if at := hint + away; at <= last && a.stands(have, want, at) {
-				return at, level, nil
-			}
-			if at := hint - away; away > 0 && at >= from && at <= last && a.stands(have, want, at) {
-				return at, level, nil
-			}
+		if at, err = a.near(lines, level, from, last, hint, false); at >= 0 || err != nil {
+			return at, level, err
 		}
 	}
 	return -1, Exact, nil
+}
+
+// near looks for lines from row from to row last at a level, the nearest to hint first; -1 =
+// nowhere. Of two that are as near it takes the upper one, or with lower the other.
+func (a *applier) near(lines []Line, level Level, from, last, hint int, lower bool) (int, error) {
+	hint = min(max(hint, from), max(last, from))
+	want := make([]string, len(lines))
+	for i, l := range lines {
+		want[i] = level.of(l.Text)
+	}
+	have := a.as(level)
+	for away := 0; hint-away >= from || hint+away <= last; away++ {
+		if a.work -= 2; a.work < 0 {
+			return -1, errWork
+		}
+		if away&0xfff == 0 && a.ctx.Err() != nil {
+			return -1, context.Cause(a.ctx)
+		}
+		places := [2]int{hint - away, hint + away}
+		if lower {
+			places[0], places[1] = places[1], places[0]
+		}
+		for _, at := range places {
+			if at >= from && at <= last && a.stands(have, want, at) {
+				return at, nil
+			}
+		}
+	}
+	return -1, nil
 }
 
 func (a *applier) stands(have, want []string, at int) bool {
@@ -274,8 +332,10 @@ func (a *applier) as(l Level) []string {
 	return a.seen[l]
 }
 
-// note keeps what a hunk makes of n rows at a place. Context stays as the file has it.
-func (a *applier) note(h *Hunk, at, n int, level Level) {
+// note keeps what a hunk makes of the rows at a place. Context stays as the file has it.
+func (a *applier) note(p placing, at int) {
+	h, n, level := p.h, len(p.old), p.level
+	a.found = append(a.found, p)
 	e := edit{at: at, n: n, byLetter: level == Exact && (n > 0 || h.At >= 0)}
 	i := at
 	for _, l := range h.Lines {

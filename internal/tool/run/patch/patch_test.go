@@ -143,6 +143,14 @@ func TestTwoPlaces(t *testing.T) {
 		{"number", envelope("@@ -5,1 +5,1 @@\n" + lines), old, second, ""},
 		{"unified", "--- a/f\n+++ b/f\n@@ -2,1 +2,1 @@\n" + lines, old, first, ""},
 		{"git's", "diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -4,1 +4,1 @@\n" + lines, old, second, ""},
+		{"as many hunks as places", envelope("@@\n" + lines + "@@\n" + lines), old, "def a():\n    return 2\n\ndef b():\n    return 2\n", ""},
+		{"more places than hunks", envelope("@@\n" + lines + "@@\n" + lines), old + old, "", "at line 2 and at line 7"},
+		{"as many as equally far", "--- a/f\n+++ b/f\n@@ -3,1 +3,1 @@\n-x\n+y\n@@ -3,1 +3,1 @@\n-x\n+y\n", "a\nx\nb\nx\n", "a\ny\nb\ny\n", ""},
+		{"an anchor that is there twice", envelope("@@ class A:\n" + lines), "class A:\n    return 1\nclass A:\n    return 1\n", "", "at line 2 and at line 4"},
+		{"an anchor that is there twice, above the same", envelope("@@ class A:\n" + lines), "class A:\nclass A:\n    return 1\n", "class A:\nclass A:\n    return 2\n", ""},
+		{"new lines below an anchor that is there twice", envelope("@@ class A:\n+x\n"), "class A:\nclass A:\n", "", "at line 2 and at line 3"},
+		{"anchors below one another", envelope("@@ class B:\n@@ def a():\n" + lines), "class A:\n" + old + "class B:\n" + old, "class A:\n" + old + "class B:\n" + first, ""},
+		{"a hunk behind decides", envelope("@@\n" + lines + "@@\n-def b():\n+def c():\n"), old, "def a():\n    return 2\n\ndef c():\n    return 1\n", ""},
 		{"unified, equally far", "--- a/f\n+++ b/f\n@@ -3,1 +3,1 @@\n-x\n+y\n", "a\nx\nb\nx\n", "", "at line 2 and at line 4"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
