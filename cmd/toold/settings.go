@@ -70,7 +70,7 @@ func sessionSettings(c *config.Config, daemonPath string, private bool) session.
 		Worktrees: session.Worktrees{
 			Mode: client.WorktreeMode(c.Worktrees.Mode), Keep: time.Duration(c.Worktrees.Keep),
 			Checkpoint: trees.When(c.Worktrees.Checkpoint), Required: make(map[string]client.WorktreeMode),
-			Skills: c.Skills.Worktree,
+			Skills: c.Skills.Worktree, Sensitive: c.Worktrees.Sensitive,
 		},
 	}
 	s.Choices = judge.Choices{Profiles: make(map[string][]string), Tenants: make(map[string][]string)}

@@ -103,12 +103,12 @@ func TestProfileTruncation(t *testing.T) {
 }
 
 func TestWorktreeSettings(t *testing.T) {
-	c, err := config.Parse("c.toml", []byte("worktrees = { mode = 'overlay', keep = '2d', checkpoint = 'call' }\nprofile.ci.require_mode = 'ro'\ntenant.t = { uids = [7], require_mode = 'bind' }\n"))
+	c, err := config.Parse("c.toml", []byte("worktrees = { mode = 'overlay', keep = '2d', checkpoint = 'call', sensitive = ['ops/'] }\nprofile.ci.require_mode = 'ro'\ntenant.t = { uids = [7], require_mode = 'bind' }\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := sessionSettings(c, "", false)
-	want := session.Worktrees{Mode: client.WorktreeOverlay, Keep: 48 * time.Hour, Checkpoint: "call", Required: map[string]client.WorktreeMode{"ci": client.WorktreeRO}}
+	want := session.Worktrees{Mode: client.WorktreeOverlay, Keep: 48 * time.Hour, Checkpoint: "call", Sensitive: []string{"ops/"}, Required: map[string]client.WorktreeMode{"ci": client.WorktreeRO}}
 	if !reflect.DeepEqual(s.Worktrees, want) || s.Tenants["t"].RequireMode != client.WorktreeBind {
 		t.Errorf("got %+v and %+v, want %+v", s.Worktrees, s.Tenants["t"], want)
 	}

@@ -132,6 +132,9 @@ type Worktrees struct {
 	Keep client.Duration `toml:"keep"`
 	// Checkpoint is when checkpoints are made by themselves: off, call or message.
 	Checkpoint string `toml:"checkpoint"`
+	// Sensitive are patterns as in a .gitignore of more files that a host runs on sight: apply
+	// leaves them out, unless it is asked for them.
+	Sensitive []string `toml:"sensitive"`
 }
 
 // Network is [network].

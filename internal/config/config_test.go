@@ -180,6 +180,7 @@ func TestProblems(t *testing.T) {
 		{"later mode", "[worktrees]\nmode = 'git'\n", `x.toml:2: worktrees.mode: "git" is not one of "bind", "ro", "overlay"`},
 		{"changes kept for no time", "[worktrees]\nkeep = '0s'\n", `x.toml:2: worktrees.keep: must be more than 0`},
 		{"checkpoints", "[worktrees]\ncheckpoint = 'always'\n", `x.toml:2: worktrees.checkpoint: "always" is not one of "off", "call", "message"`},
+		{"sensitive pattern", "[worktrees]\nsensitive = ['ops/', '" + strings.Repeat("x", 5000) + "']\n", `x.toml:2: worktrees.sensitive: pattern 2 cannot be read, or has more than 4096 bytes`},
 		{"mode of a tenant", "[tenant.t]\nuids = [7]\nrequire_mode = 'empty'\n", `x.toml:3: tenant.t.require_mode: "empty" is not one of "bind", "ro", "overlay"`},
 		{"mode of a profile", "[profile.p]\nrequire_mode = 'git'\n", `x.toml:2: profile.p.require_mode: "git" is not one of "bind", "ro", "overlay"`},
 		{"root of the host", "[worktrees]\nroots = ['/']\n", `x.toml:2: worktrees.roots: the host's whole root is never a choice here`},

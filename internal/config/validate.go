@@ -16,6 +16,7 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/tomltext"
 	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/tool/run/ignore"
 )
 
 // problems are those that the types cannot say.
@@ -213,6 +214,11 @@ func (v *validator) worktrees(w *Worktrees) {
 	v.mode([]string{"worktrees", "mode"}, w.Mode)
 	v.check(w.Keep > 0, "worktrees.keep", "must be more than 0")
 	v.oneOf("worktrees.checkpoint", w.Checkpoint, []string{"off", "call", "message"})
+	for i, pattern := range w.Sensitive {
+		_, err := ignore.New([]string{pattern})
+		v.check(err == nil, "worktrees.sensitive", "pattern %d cannot be read, or has more than %d bytes", i+1, ignore.MaxPattern)
+	}
+	v.check(len(w.Sensitive) <= ignore.MaxPatterns, "worktrees.sensitive", "has more than %d patterns", ignore.MaxPatterns)
 }
 
 // mode checks how directories get into sessions.

@@ -127,6 +127,8 @@ func (o overlaid) Operated(operation, outcome string, took time.Duration) {
 }
 
 // Room implements trees.Sessions.
+func (o overlaid) Sensitive() []string { return o.m.settings.Load().Worktrees.Sensitive }
+
 func (o overlaid) Room(bytes int64) error { return o.m.daemon.disk.room(o.m.settings.Load(), bytes) }
 
 // Internal implements trees.Sessions.

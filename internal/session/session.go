@@ -143,6 +143,8 @@ type Worktrees struct {
 	Required map[string]client.WorktreeMode
 	// Skills: those of worktrees are offered too.
 	Skills bool
+	// Sensitive are more patterns of files that a host runs on sight; see apply.Job.
+	Sensitive []string
 }
 
 // court is what calls are judged by.

@@ -90,7 +90,7 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 	var merged []string
 	job := apply.Job{
 		Dir: x.store.ApplyDir(x.row.ID), Source: source, Owner: owner, Since: x.tree.Since, Back: x.tree.SetBack(), Others: x.others(x.tree), Request: r,
-		Merged: func(path string) { merged = append(merged, path) }, Room: x.sessions.Room,
+		Merged: func(path string) { merged = append(merged, path) }, Room: x.sessions.Room, Sensitive: x.sessions.Sensitive(),
 	}
 	applied, err := v.apply(ctx, &job)
 	x.Step("written to the source")

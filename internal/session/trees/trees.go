@@ -82,6 +82,8 @@ type Sessions interface {
 	// Room is asked before so many bytes are written to the state directory; its error says that
 	// there is no room for them now.
 	Room(bytes int64) error
+	// Sensitive are those of an apply.Job.
+	Sensitive() []string
 	// Internal words an error for who asked.
 	Internal(what string, err error) error
 }

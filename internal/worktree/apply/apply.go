@@ -72,6 +72,9 @@ type Job struct {
 	Back int64
 	// Request says what to write, and what to do about conflicts.
 	Request client.ApplyRequest
+	// Sensitive are patterns as in a .gitignore of what a host runs on sight, beside what package
+	// sensitive knows.
+	Sensitive []string
 	// Others are other sessions over the source. What they began with is kept for them
 	// where this job replaces it: they may have to merge it.
 	Others []Other

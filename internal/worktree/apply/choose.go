@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -31,6 +32,7 @@ type chooser struct {
 	ask    client.ApplyRequest
 	paths  map[string]bool
 	ignore ignore.List
+	more   ignore.List                // of what is sensitive
 	parts  map[string]map[string]bool // by directory: what the changes put there of a repository
 	above  []level                    // the directories above the change that is looked at
 }
@@ -44,7 +46,7 @@ type level struct {
 
 const maxPaths = 10_000
 
-func newChooser(r client.ApplyRequest) (*chooser, error) {
+func newChooser(r client.ApplyRequest, more []string) (*chooser, error) {
 	if len(r.Paths) > maxPaths {
 		return nil, fault.Invalid.Errorf("paths: more than %d", maxPaths)
 	}
@@ -59,13 +61,16 @@ func newChooser(r client.ApplyRequest) (*chooser, error) {
 	if ch.ignore, err = ignore.New(r.Exclude); err != nil {
 		return nil, fault.Invalid.Errorf("%w", err)
 	}
+	if ch.more, err = ignore.New(more); err != nil {
+		return nil, fmt.Errorf("worktrees.sensitive: %w", err)
+	}
 	return ch, nil
 }
 
 // Chooses says whether a request is for a directory as such.
 func Chooses(r client.ApplyRequest, dir string) (bool, error) {
 	r.IncludeSensitive = true
-	ch, err := newChooser(r)
+	ch, err := newChooser(r, nil)
 	if err != nil {
 		return false, err
 	}
@@ -117,7 +122,7 @@ func (ch *chooser) reason(c *change, top bool) reason {
 	in := &ch.above[len(ch.above)-1]
 	left := in.excluded || ch.ignore.Has(c.path, dir)
 	kind := sensitive.Of(path.Base(c.path))
-	c.sensitive = in.sensitive || kind == sensitive.OnSight || top && slices.Contains(repositoryNames, c.path)
+	c.sensitive = in.sensitive || kind == sensitive.OnSight || ch.more.Has(c.path, dir) || top && slices.Contains(repositoryNames, c.path)
 	c.build = kind == sensitive.Build
 	asked := in.asked || ch.paths[c.path]
 	if c.kind == beneath.Dir {
@@ -148,7 +153,7 @@ func (ch *chooser) enter(dir string) {
 		path: dir, asked: up.asked || ch.paths[dir], there: up.there,
 		excluded: up.excluded || ch.ignore.Has(dir, true),
 	}
-	l.sensitive = up.sensitive || sensitive.Of(path.Base(dir)) == sensitive.OnSight || ch.repository(&l) ||
+	l.sensitive = up.sensitive || sensitive.Of(path.Base(dir)) == sensitive.OnSight || ch.more.Has(dir, true) || ch.repository(&l) ||
 		up.path == "." && slices.Contains(repositoryNames, dir) && ch.repository(&up)
 	ch.above = append(ch.above, l)
 }

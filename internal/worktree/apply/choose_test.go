@@ -7,6 +7,27 @@ import (
 	"github.com/toold/toold/client"
 )
 
+// Patterns of the configuration add to what is known, and take nothing from that.
+func TestMoreSensitive(t *testing.T) {
+	t.Parallel()
+	g := begin(t, tree(t, map[string]string{"ops/old": "x", "keep/x.hcl": "x"}))
+	write(t, g.work, map[string]string{
+		"ops/new": "x", "ops/old": "y", "a/ops/x": "x", "x.hcl": "x", "b/y.hcl": "x", ".envrc": "x", "scripts/deploy.sh": "x", "c/scripts/deploy.sh": "x", "ok": "x",
+	})
+	remove(t, g.work, "keep/x.hcl")
+	g.job.Sensitive = []string{"/ops/", "*.hcl", "scripts/deploy.sh", "!.envrc", "# none"}
+	a := g.mustApply(client.ApplyRequest{})
+	if want := []string{".envrc", "b/y.hcl", "keep/x.hcl", "ops/new", "ops/old", "scripts/deploy.sh", "x.hcl"}; !slices.Equal(a.Sensitive, want) {
+		t.Errorf("left out is %q, want %q", a.Sensitive, want)
+	}
+	if want := []string{"a", "a/ops", "a/ops/x", "b", "c", "c/scripts", "c/scripts/deploy.sh", "ok", "scripts"}; !slices.Equal(a.Written, want) {
+		t.Errorf("written is %q, want %q", a.Written, want)
+	}
+	if a = g.mustApply(client.ApplyRequest{IncludeSensitive: true}); a.SensitiveCount != 0 || a.WrittenCount != 6 || a.RemovedCount != 1 {
+		t.Errorf("with all of them: %+v", a)
+	}
+}
+
 // What programs of a host run or obey is left out and told, and so is what would become
 // that.
 func TestSensitive(t *testing.T) {

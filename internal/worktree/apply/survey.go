@@ -67,7 +67,7 @@ type survey struct {
 }
 
 func newSurvey(ctx context.Context, j *Job, d *state, sp *spool, changes []*change) (*survey, error) {
-	choice, err := newChooser(j.Request)
+	choice, err := newChooser(j.Request, j.Sensitive)
 	if err != nil {
 		return nil, err
 	}
