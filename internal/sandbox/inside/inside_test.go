@@ -7,7 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/testrig"
 )
 
 func TestCheckTargets(t *testing.T) {
@@ -122,6 +125,9 @@ func TestProgramsComeBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if _, err := CopyPrograms(agent, ripgrep, filepath.Join(dir, "state")); err != nil {
+				t.Fatal(err)
+			}
 			for range 2 { // also what was copied again
 				if err := errors.Join(hurt(p), p.Ready()); err != nil {
 					t.Fatal(err)
@@ -151,3 +157,30 @@ func TestProgramsComeBack(t *testing.T) {
 
 // relink puts a link in a file's place.
 func relink(path string) error { return errors.Join(os.Remove(path), os.Symlink("/etc/passwd", path)) }
+
+// TestCopiesStay: what is there is not written again, which a full disk would not take.
+func TestCopiesStay(t *testing.T) {
+	dir := t.TempDir()
+	agent, ripgrep, state := filepath.Join(dir, "toolagent"), filepath.Join(dir, "ripgrep"), filepath.Join(dir, "state")
+	testrig.Must(t, os.Mkdir(ripgrep, 0o755), os.WriteFile(agent, []byte("the agent"), 0o755),
+		os.WriteFile(filepath.Join(dir, "rg"), []byte("ripgrep"), 0o755), os.Symlink("../rg", filepath.Join(ripgrep, "rg")))
+	inode := func() (all [2]uint64) {
+		p, err := CopyPrograms(agent, ripgrep, state)
+		testrig.Must(t, err)
+		for i, path := range []string{p.Agent, filepath.Join(p.Ripgrep, "rg")} {
+			var st unix.Stat_t
+			testrig.Must(t, unix.Stat(path, &st))
+			all[i] = st.Ino
+		}
+		return all
+	}
+	first := inode()
+	if again := inode(); again != first {
+		t.Errorf("copied again: %v, %v", first, again)
+	}
+	p, err := CopyPrograms(agent, ripgrep, state)
+	testrig.Must(t, err, os.Chmod(p.Agent, 0o755), os.WriteFile(p.Agent, []byte("no agent!"), 0o755))
+	if again := inode(); again[0] == first[0] {
+		t.Error("a copy that somebody changed is taken")
+	}
+}

@@ -93,9 +93,9 @@ func (p *Programs) measure() (map[string]shape, error) {
 
 // copyAgent removes the copies of other versions: sandboxes have theirs open.
 func copyAgent(from, dir string) (string, error) {
-	name, err := copied(dir, "agent", func(tmp string, hash io.Writer) (string, error) {
+	name, err := copied(dir, "agent", from, func(tmp string) (string, error) {
 		agent := filepath.Join(tmp, "agent")
-		return agent, copyInto(agent, from, hash)
+		return agent, copyInto(agent, from)
 	})
 	if err != nil {
 		return "", err
@@ -106,15 +106,10 @@ func copyAgent(from, dir string) (string, error) {
 // copyRipgrep leaves copies of other versions: sandboxes that still have one open its files by
 // name.
 func copyRipgrep(from, dir string) (string, error) {
-	return copied(dir, "ripgrep", func(tmp string, hash io.Writer) (string, error) {
+	return copied(dir, "ripgrep", from, func(tmp string) (string, error) {
 		files, err := os.ReadDir(from)
 		for _, f := range files {
-			info, infoErr := f.Info()
-			if infoErr != nil {
-				return "", infoErr
-			}
-			fmt.Fprintf(hash, "%q %d\n", f.Name(), info.Size())
-			if err := copyInto(filepath.Join(tmp, f.Name()), filepath.Join(from, f.Name()), hash); err != nil {
+			if err := copyInto(filepath.Join(tmp, f.Name()), filepath.Join(from, f.Name())); err != nil {
 				return "", err
 			}
 		}
@@ -122,11 +117,17 @@ func copyRipgrep(from, dir string) (string, error) {
 	})
 }
 
-// copied gives what fill makes in a temporary directory, and says where, a name with the
-// hash of what it tells. A directory that is there already stays, with its files made whole:
-// sandboxes have it. Whoever copies into dir holds a
+// copied gives a copy of a program, or of a directory of them, that fill makes in a temporary
+// directory, and says where. Its name has the hash of its content. One that is there already and
+// whole is not written again, for the disk may be full by now; a directory that is there stays,
+// with its files made whole: sandboxes have it. Whoever copies into dir holds a
 // lock: what lies there unfinished is from one that was killed.
-func copied(dir, kind string, fill func(tmp string, hash io.Writer) (string, error)) (string, error) {
+func copied(dir, kind, from string, fill func(tmp string) (string, error)) (string, error) {
+	hash, err := sum(from)
+	if err != nil {
+		return "", err
+	}
+	name := filepath.Join(dir, kind+"-"+hash)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
@@ -139,22 +140,71 @@ func copied(dir, kind string, fill func(tmp string, hash io.Writer) (string, err
 	if err := beneath.RemoveMatching(filepath.Join(dir, unfinished), ""); err != nil {
 		return "", err
 	}
+	if have, err := sum(name); err == nil && have == hash && executable(name) {
+		return name, nil
+	}
 	tmp, err := os.MkdirTemp(dir, unfinished)
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(tmp)
-	hash := sha256.New()
-	made, err := fill(tmp, hash)
+	made, err := fill(tmp)
 	if err != nil {
 		return "", err
 	}
-	name := filepath.Join(dir, kind+"-"+hex.EncodeToString(hash.Sum(nil))[:32])
+	if got, err := sum(made); err != nil || got != hash {
+		return "", errors.Join(err, fmt.Errorf("%s is changed while it is copied: try again when it is there", from))
+	}
 	err = os.Rename(made, name)
 	if errors.Is(err, fs.ErrExist) {
 		err = mend(name, made)
 	}
 	return name, err
+}
+
+// sum is the hash of a file's content, or of the names, sizes and contents of a directory's files.
+func sum(path string) (string, error) {
+	hash := sha256.New()
+	files, err := os.ReadDir(path)
+	if errors.Is(err, unix.ENOTDIR) {
+		err = read(path, hash)
+		return hex.EncodeToString(hash.Sum(nil))[:32], err
+	}
+	for _, f := range files {
+		info, err := os.Stat(filepath.Join(path, f.Name())) // of what is behind a link, which is copied
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(hash, "%q %d\n", f.Name(), info.Size())
+		if err := read(filepath.Join(path, f.Name()), hash); err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(hash.Sum(nil))[:32], err
+}
+
+// executable reports whether a copy has the modes that copyInto gives.
+func executable(path string) bool {
+	ok := true
+	err := filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		ok = ok && err == nil && info.Mode().Perm() == 0o555
+		return err
+	})
+	return ok && err == nil
+}
+
+func read(path string, into io.Writer) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(into, f)
+	return err
 }
 
 // mend gives a directory the files of another one that it has not, or not whole.
@@ -176,8 +226,8 @@ func mend(dir, from string) error {
 	return err
 }
 
-// copyInto copies a program to a new file, and to w.
-func copyInto(to, from string, w io.Writer) error {
+// copyInto copies a program to a new file.
+func copyInto(to, from string) error {
 	src, err := os.Open(from)
 	if err != nil {
 		return err
@@ -187,6 +237,6 @@ func copyInto(to, from string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(io.MultiWriter(f, w), src)
+	_, err = io.Copy(f, src)
 	return errors.Join(err, f.Chmod(0o555), f.Sync(), f.Close())
 }
