@@ -52,6 +52,7 @@ type daemon struct {
 	metrics    *metrics.Metrics
 	audit      *audit.Log
 	address    string   // of the API's socket, which systemd may have chosen
+	shows      error    // why it only shows what is on record (serveShowing); nil where it does all
 	closers    []closer // run in reverse
 
 	mu  sync.Mutex // guards cfg; held during a reload, so that there is one at a time
@@ -121,6 +122,11 @@ func (d *daemon) prepareDirs() error {
 		return err
 	}
 	d.onClose("lock of the run directory", lock.Close)
+	if above := showDir(c); !strings.HasPrefix(c.StateDir, above) {
+		if err := dropMemory(above); err != nil {
+			return fmt.Errorf("what a daemon that only showed has left: %w", err)
+		}
+	}
 	return d.useCgroups()
 }
 
@@ -216,7 +222,8 @@ func (d *daemon) newManager() error {
 	}
 	d.server, err = server.New(server.Config{
 		API: d.api(drivers, st, tools, trees), Identity: identity(d.cfg), Log: d.log, Version: versionInfo(drivers.ripgrep), Metrics: d.metrics.Handler(), Reload: d.reload, Settings: d.settings, MCPWait: d.mcpWait,
-		Requests: budget.New(requests),
+		Requests:  budget.New(requests),
+		MayChange: d.manager.MayChange,
 	})
 	return err
 }
@@ -296,15 +303,23 @@ func (d *daemon) run(ctx context.Context, p process) (err error) {
 	}
 	wg.Go(func() { ln.watch(serving, d.log) })
 	wg.Go(func() { serveMetrics(serving, metricsLn, d.cfg.Metrics.Listen, d.metrics.Handler(), d.log) })
-	// Recovery cannot be cut short: what it began must be written down.
-	err = d.manager.Start(context.WithoutCancel(ctx))
+	if d.shows != nil {
+		err = d.manager.Show(ctx, d.shows)
+	} else {
+		// Recovery cannot be cut short: what it began must be written down.
+		err = d.manager.Start(context.WithoutCancel(ctx))
+	}
 	if ln.systemd {
 		// What came to systemd's socket meanwhile has waited there. Whoever starts
 		// the daemon by connecting is not told that it is only starting.
 		serveAPI()
 	}
 	if err == nil {
-		d.notify.ready("serving " + d.address)
+		status := "serving " + d.address
+		if d.shows != nil {
+			status = "only shows what is on record: " + d.shows.Error()
+		}
+		d.notify.ready(status)
 		d.log.Info("toold serves", "socket", d.address, "metrics", addressOf(metricsLn))
 		err = d.loop(ctx, serving, p)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/user"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -16,10 +17,28 @@ import (
 	"github.com/toold/toold/internal/config"
 )
 
+// passed are the sockets that systemd holds for this process. They can be taken once, and a process
+// may be more than one daemon (serve).
+var passed = sync.OnceValues(activation.Listeners)
+
+// copied is a listener of the same socket, which can be closed by itself.
+func copied(ln *net.UnixListener) (*net.UnixListener, error) {
+	f, err := ln.File()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.UnixListener), nil //nolint:forcetypeassert // what a Unix socket gives
+}
+
 // listenAPI gives the API's socket: the one that systemd holds for us, or one made at
 // cfg.Socket.
 func listenAPI(cfg *config.Daemon) (*door, error) {
-	passed, err := activation.Listeners()
+	passed, err := passed()
 	if err != nil {
 		return nil, fmt.Errorf("socket activation: %w", err)
 	}
@@ -28,7 +47,11 @@ func listenAPI(cfg *config.Daemon) (*door, error) {
 		return listenUnix(cfg)
 	case 1:
 		if ln, ok := passed[0].(*net.UnixListener); ok {
-			return inherit(ln), nil
+			again, err := copied(ln)
+			if err != nil {
+				return nil, fmt.Errorf("socket activation: %w", err)
+			}
+			return inherit(again), nil
 		}
 		return nil, errors.New("socket activation: toold serves a Unix stream socket only, never TCP: see ListenStream in toold.socket")
 	}

@@ -88,12 +88,5 @@ func run(ctx context.Context, p process) error {
 		fmt.Fprintln(p.stdout, "the configuration is valid")
 		return nil
 	}
-	d, err := newDaemon(cfg, o, p)
-	if err != nil {
-		return err
-	}
-	if o.endSessions {
-		return d.endSessions(ctx)
-	}
-	return d.run(ctx, p)
+	return serve(ctx, cfg, o, p)
 }

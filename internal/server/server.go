@@ -38,6 +38,9 @@ type Config struct {
 	// Settings gives the settings that the daemon works with, in TOML.
 	Settings func() ([]byte, error)
 
+	// MayChange refuses all that is no GET while the daemon can only show; nil refuses nothing.
+	MayChange func() error
+
 	// MCPWait is how long an answer by MCP waits for its call; nil = mcp.DefaultWait.
 	MCPWait func() time.Duration
 
@@ -254,6 +257,9 @@ func (s *Server) admit(x *exchange, r *http.Request) (err error) {
 	}
 	if p := r.URL.Path; p != path.Clean(p) {
 		return invalid(fmt.Sprintf("the path %q is not in its shortest form", p), "leave out . and .., double and final slashes")
+	}
+	if s.cfg.MayChange != nil && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return s.cfg.MayChange()
 	}
 	return nil
 }

@@ -56,8 +56,9 @@ type daemon struct {
 
 	ctx   context.Context //nolint:containedctx // the life of the daemon itself
 	leave context.CancelCauseFunc
-	work  crew.Crew    // supervisors, teardowns, the sweeper
-	state atomic.Int32 // managerState
+	work  crew.Crew             // supervisors, teardowns, the sweeper
+	state atomic.Int32          // managerState
+	shows atomic.Pointer[error] // why only what is on record is shown; nil where all is done
 }
 
 // destroysAtOnce bounds how many sandboxes are removed at the same time. With
@@ -144,10 +145,23 @@ func (dm *daemon) Accepting() error {
 // sessions of the last run it does not know which of them live: taking one that lives for one
 // that is over would give its worktree away under its tools.
 func (dm *daemon) started() error {
+	if err := dm.showing(); err != nil {
+		return err
+	}
 	if managerState(dm.state.Load()) == managerStarting {
 		return fault.Overloaded.Errorf("the daemon is still starting").Next("try again in a moment")
 	}
 	return nil
+}
+
+// showing refuses what a daemon that only shows (Manager.Show) cannot do.
+func (dm *daemon) showing() error {
+	why := dm.shows.Load()
+	if why == nil {
+		return nil
+	}
+	return fault.Overloaded.Errorf("toold only shows what is on record: %w", *why).
+		Next("have space freed on the disk of its state directory, or have it made writable; toold goes on by itself then, and sessions have gone on meanwhile")
 }
 
 // driver gives the driver that a session was made with.

@@ -95,6 +95,20 @@ func (m *Manager) Start(ctx context.Context) error {
 	return nil
 }
 
+// Show takes the place of Start where the disk of the state directory takes no writes, which why
+// says: this daemon takes over nothing and changes nothing, and shows what is on record. What is
+// about a session's sandbox or worktree is refused as while a daemon starts.
+func (m *Manager) Show(ctx context.Context, why error) error {
+	if err := m.approvals.Load(ctx); err != nil {
+		return fmt.Errorf("read saved approvals: %w", err)
+	}
+	m.shows.Store(&why)
+	return nil
+}
+
+// MayChange refuses what would change something, in a daemon that only shows.
+func (m *Manager) MayChange() error { return m.showing() }
+
 // adoptAtOnce bounds how many sessions are taken over at a time.
 const adoptAtOnce = 16
 
@@ -236,6 +250,9 @@ func (m *Manager) Ready(ctx context.Context) client.Health {
 func (m *Manager) phase() (status, why string) {
 	switch managerState(m.state.Load()) {
 	case managerStarting:
+		if why := m.shows.Load(); why != nil {
+			return "failing", "only what is on record is shown: " + (*why).Error()
+		}
 		return "starting", "sessions of the last run are being taken over"
 	case managerDraining:
 		return "draining", "the daemon is stopping"

@@ -16,6 +16,9 @@ import (
 // else may be the name of a session that it has not taken over yet.
 func (dm *daemon) stored(ctx context.Context, p auth.Principal, id string) (*store.Session, error) {
 	if !store.ValidID("ses_", id) {
+		if dm.shows.Load() != nil {
+			return dm.named(ctx, p, id)
+		}
 		return nil, cmp.Or(dm.started(), noSession(id))
 	}
 	row, err := dm.store.Session(ctx, id)
@@ -28,6 +31,21 @@ func (dm *daemon) stored(ctx context.Context, p auth.Principal, id string) (*sto
 		return nil, noSession(id)
 	}
 	return row, nil
+}
+
+// named reads the row of a session by the name that it has on record. Only where none is taken
+// over (Manager.Show): else those that are know their names.
+func (dm *daemon) named(ctx context.Context, p auth.Principal, name string) (*store.Session, error) {
+	rows, err := dm.store.Sessions(ctx, store.SessionFilter{Live: true, Tenant: p.Tenant})
+	if err != nil {
+		return nil, dm.internal("read the session "+shown(name), err)
+	}
+	for _, row := range rows {
+		if row.Name == name && name != "" && p.Sees(row.Tenant, row.ID) {
+			return row, nil
+		}
+	}
+	return nil, noSession(name)
 }
 
 func noSession(id string) error {
