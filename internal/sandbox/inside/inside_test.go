@@ -160,6 +160,9 @@ func relink(path string) error { return errors.Join(os.Remove(path), os.Symlink(
 
 // TestCopiesStay: what is there is not written again, which a full disk would not take.
 func TestCopiesStay(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the copies are of a daemon of root's: nobody else can change them, nor remove their directory")
+	}
 	dir := t.TempDir()
 	agent, ripgrep, state := filepath.Join(dir, "toolagent"), filepath.Join(dir, "ripgrep"), filepath.Join(dir, "state")
 	testrig.Must(t, os.Mkdir(ripgrep, 0o755), os.WriteFile(agent, []byte("the agent"), 0o755),
