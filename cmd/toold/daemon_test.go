@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -499,5 +501,47 @@ func TestStopsBesideAHangingWorktree(t *testing.T) {
 	}
 	_, err = d.client().EndSession(t.Context(), s.ID, client.EndOptions{Force: true})
 	mustNil(t, err)
+	d.end(syscall.SIGTERM)
+}
+
+// TestIdleConnectionsAndFewDescriptors: a daemon with few descriptors and more connections than
+// that, which do nothing, is ready, makes sessions and runs calls.
+func TestIdleConnectionsAndFewDescriptors(t *testing.T) {
+	d := newPlace(t).command().start().ready()
+	mustNil(t, unix.Prlimit(d.cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 256, Max: 256}, nil))
+	first, err := d.client().CreateSession(t.Context(), client.SessionCreate{})
+	mustNil(t, err)
+	ran := make(chan error, 1)
+	running := func(session, command, want string) error {
+		c, err := d.client().CreateCall(t.Context(), session, client.CallCreate{Tool: "bash", Input: fmt.Appendf(nil, `{"command":%q}`, command)}, client.CallOptions{})
+		if err == nil && c.Output != want {
+			err = fmt.Errorf("%q, %s", c.Output, c.Status)
+		}
+		return err
+	}
+	go func() {
+		ran <- running(first.ID, "touch began; until [ -e go ]; do sleep 0.1; done; echo went", "went\n")
+	}()
+	testrig.Eventually(t, "a call runs", func() bool { return running(first.ID, "ls", "began\n") == nil })
+	for range 300 {
+		c, err := net.Dial("unix", d.socket)
+		mustNil(t, err)
+		defer c.Close()
+		_, err = io.WriteString(c, "GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n")
+		mustNil(t, err)
+	}
+	h, err := d.client().Ready(t.Context())
+	if err != nil || h.Status != "ok" {
+		t.Fatalf("ready: %+v, %v", h, err)
+	}
+	s, err := d.client().CreateSession(t.Context(), client.SessionCreate{})
+	mustNil(t, err)
+	if err := errors.Join(running(s.ID, "echo here", "here\n"), running(first.ID, "touch go; echo let", "let\n"), <-ran); err != nil {
+		t.Error(err)
+	}
+	for _, id := range []string{first.ID, s.ID} {
+		_, err = d.client().EndSession(t.Context(), id, client.EndOptions{Force: true})
+		mustNil(t, err)
+	}
 	d.end(syscall.SIGTERM)
 }

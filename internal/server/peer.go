@@ -93,8 +93,12 @@ func (l *peerListener) Accept() (net.Conn, error) {
 		}
 		p := peerOf(uc)
 		key, conns := l.server.quotaKey(p), l.server.conns
+		if !l.server.idle.room(maxOpen(p.uid)) {
+			refuse(uc, errAllBusy)
+			continue
+		}
 		if !conns.take(key, 1) {
-			refuse(uc)
+			refuse(uc, errTooMany)
 			continue
 		}
 		return &peerConn{UnixConn: uc, peer: p, release: func() { conns.give(key, 1) }}, nil
@@ -112,19 +116,25 @@ func (s *Server) quotaKey(p peer) int64 {
 	return int64(p.uid)
 }
 
-// errTooMany is what a connection above the cap gets. Nothing of it depends on the
-// request, which is not read.
-var errTooMany = &client.Error{
-	Code: client.CodeOverloaded, Message: "this user has too many connections open", Hint: "close idle connections or reuse them",
-}
+// errTooMany is what a connection above the cap of its user gets, and errAllBusy one for which
+// there is no descriptor to spare. Nothing of them depends on the request, which is not read.
+var (
+	errTooMany = &client.Error{
+		Code: client.CodeOverloaded, Message: "this user has too many connections open", Hint: "close idle connections or reuse them",
+	}
+	errAllBusy = &client.Error{
+		Code: client.CodeOverloaded, Message: "all connections that toold has descriptors for are at work",
+		Hint: "try again in a moment; an admin can raise the limit of open files of toold (LimitNOFILE)",
+	}
+)
 
-func refuse(c *net.UnixConn) {
+func refuse(c *net.UnixConn, why *client.Error) {
 	defer func() { _ = c.Close() }()
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return
 	}
-	body, err := encode(problemFor(errTooMany))
+	body, err := encode(problemFor(why))
 	if err != nil {
 		return
 	}

@@ -125,6 +125,7 @@ type Server struct {
 	mux      *http.ServeMux
 	shapes   map[reflect.Type]*strictjson.Shape
 	conns    *quota
+	idle     idlers
 	streams  *quota
 	bodies   *quota
 	requests *quota // of Requests
@@ -194,6 +195,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ErrorLog:                     slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 		BaseContext:                  func(net.Listener) context.Context { return base },
 		ConnContext:                  withPeer,
+		ConnState:                    s.idle.note,
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(&peerListener{Listener: ln, server: s}) }()
