@@ -48,7 +48,7 @@ func (s *Session) Relay(ctx context.Context, t *layers.Tree, o *sandbox.Overlay)
 	target := s.Row().Worktree.Target
 	source, err := t.Source.Open(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", trees.ErrSource, err)
 	}
 	defer source.Close()
 	return relaying.Relay(ctx, &sandbox.Claim{Worktree: sandbox.Worktree{

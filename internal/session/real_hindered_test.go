@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -166,5 +167,56 @@ func TestRealHindered(t *testing.T) {
 				a.end(id)
 			}
 		}
+	}
+}
+
+// TestRealSourceReplaced: what somebody puts in the place of a source, no request loses the session
+// for it: they are refused, or done without it, and all is well when the source is back.
+func TestRealSourceReplaced(t *testing.T) {
+	a := newApplyRig(t)
+	top := a.src
+	for name, tt := range map[string]struct {
+		how   string
+		short bool // also where time is short
+	}{
+		"a file":            {"echo >src", true},
+		"nothing":           {"true", false},
+		"another directory": {"mkdir src", true},
+		"a link to it":      {"ln -s gone src", false},
+	} {
+		if os.Getenv("TOOLD_TEST_LONG") == "" && !tt.short {
+			continue
+		}
+		in := top + "/" + strings.ReplaceAll(name, " ", "-")
+		a.src = in + "/src"
+		a.must(os.MkdirAll(a.src, 0o755))
+		a.must(os.Chown(a.src, int(alice.UID), int(alice.GID)))
+		a.host(".", "echo old >old; mkdir dir; echo 1 >dir/f")
+		id := a.session("")
+		a.bash(id, "echo first >first")
+		_, err := a.m.trees.Checkpoint(t.Context(), owner, id, client.CheckpointCreate{Name: "first"})
+		a.must(err)
+		a.bash(id, "echo 1 >new; rm old")
+		a.must(os.Rename(a.src, in+"/gone"))
+		if out, err := exec.Command("sh", "-ec", "cd "+in+"; "+tt.how).CombinedOutput(); err != nil {
+			t.Fatalf("%v %s", err, out)
+		}
+		for _, op := range hindered {
+			if op.name == "promote a cache" {
+				continue
+			}
+			err := op.do(t.Context(), a.m, id)
+			var f *fault.Error
+			if err != nil && (!errors.As(err, &f) || f.Kind == fault.Internal || f.Kind == fault.Over || f.Hint == "") {
+				t.Errorf("%s in its place, %s: %v", name, op.name, err)
+			}
+		}
+		if got := a.bash(id, "cat first new"); got != "first\n1" {
+			t.Errorf("%s in its place: the session has %q", name, got)
+		}
+		a.must(errors.Join(os.RemoveAll(a.src), os.Rename(in+"/gone", a.src)))
+		a.apply(id, client.ApplyRequest{})
+		a.holds("new", "1\n")
+		a.end(id)
 	}
 }

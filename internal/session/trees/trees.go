@@ -42,6 +42,10 @@ type Seed struct {
 	Room     client.Size
 }
 
+// ErrSource is that the source of a session is not the directory any more that the session began
+// with, or cannot be opened.
+var ErrSource = errors.New("its source cannot be used")
+
 // Live is a session that is not over.
 type Live interface {
 	// Still waits until no call runs, and lets none run until release.
@@ -49,7 +53,7 @@ type Live interface {
 	// Relays says why Relay cannot be had, sandbox.ErrUnsupported; nil where it can.
 	Relays() error
 	// Relay lays the layers over the worktree's source in the live sandbox; its errors are
-	// those of sandbox.Relaying.
+	// those of sandbox.Relaying. ErrSource: it has not begun, for the source is another.
 	Relay(ctx context.Context, t *layers.Tree, o *sandbox.Overlay) error
 	// Errand is what the daemon has the sandbox do for itself.
 	Errand() (errand.Errand, error)
