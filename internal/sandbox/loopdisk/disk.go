@@ -82,8 +82,9 @@ func Mount(path string) (*os.File, error) {
 	}
 	defer loop.Close()
 	// When the host has no room for what a program wrote, the kernel drops it and goes on. Here
-	// the disk becomes read-only instead, which shows.
-	f, err := mountLoop(loop, map[string]string{"data_err": "abort"})
+	// the disk becomes read-only instead, which shows. Before 6.15 the journal learns only of what
+	// it writes itself, which dioread_lock makes all of it (seen on 6.1 and 6.12).
+	f, err := mountLoop(loop, map[string]string{"data_err": "abort", "dioread_lock": ""})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
