@@ -59,12 +59,13 @@ type daemon struct {
 	cfg *config.Config
 }
 
-// newDaemon builds everything from cfg. It starts nothing but the store's writer.
-func newDaemon(cfg *config.Config, o *options, p process) (_ *daemon, err error) {
+// newDaemon builds everything from cfg. It starts nothing but the store's writer. shows is why it
+// is to show only what is on record; nil makes a whole one.
+func newDaemon(cfg *config.Config, o *options, p process, shows error) (_ *daemon, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("toold must run as root: it makes containers with user namespaces of their own; start it with sudo or as a system service")
 	}
-	d := &daemon{opts: o, cfg: cfg, env: p.env, daemonPath: lookup(p.env, "PATH"), log: newLogger(cfg.Daemon.Log, p.stderr)}
+	d := &daemon{opts: o, cfg: cfg, shows: shows, env: p.env, daemonPath: lookup(p.env, "PATH"), log: newLogger(cfg.Daemon.Log, p.stderr)}
 	d.notify = notifier{d.log}
 	defer func() {
 		if err != nil {
@@ -77,7 +78,7 @@ func newDaemon(cfg *config.Config, o *options, p process) (_ *daemon, err error)
 	if err := d.newManager(); err != nil {
 		return nil, err
 	}
-	d.log.Info("toold starts", "version", version, "state_dir", cfg.Daemon.StateDir, "driver", cfg.Sandbox.Driver, "runtime", cfg.Sandbox.Runtime)
+	d.log.Info("toold starts", "version", version, "state_dir", d.cfg.Daemon.StateDir, "driver", cfg.Sandbox.Driver, "runtime", cfg.Sandbox.Runtime)
 	d.lint(cfg)
 	return d, nil
 }
@@ -97,9 +98,6 @@ func (d *daemon) prepareDirs() error {
 	gid, err := groupID(c.SocketGroup)
 	if err != nil {
 		return err
-	}
-	if err := ownDir(c.StateDir, 0o700); err != nil {
-		return fmt.Errorf("state directory: %w", err)
 	}
 	if err := ownDir(c.RunDir, 0o750); err != nil {
 		return fmt.Errorf("run directory: %w", err)
@@ -122,10 +120,11 @@ func (d *daemon) prepareDirs() error {
 		return err
 	}
 	d.onClose("lock of the run directory", lock.Close)
-	if above := showDir(c); !strings.HasPrefix(c.StateDir, above) {
-		if err := dropMemory(above); err != nil {
-			return fmt.Errorf("what a daemon that only showed has left: %w", err)
-		}
+	if err := d.showing(); err != nil {
+		return fmt.Errorf("memory over the state directory: %w", err)
+	}
+	if err := ownDir(d.cfg.Daemon.StateDir, 0o700); err != nil {
+		return fmt.Errorf("state directory: %w", err)
 	}
 	return d.useCgroups()
 }
@@ -220,6 +219,9 @@ func (d *daemon) newManager() error {
 	if d.manager, err = session.New(mc); err != nil {
 		return err
 	}
+	if d.shows != nil {
+		d.manager.Show(d.shows)
+	}
 	d.server, err = server.New(server.Config{
 		API: d.api(drivers, st, tools, trees), Identity: identity(d.cfg), Log: d.log, Version: versionInfo(drivers.ripgrep), Metrics: d.metrics.Handler(), Reload: d.reload, Settings: d.settings, MCPWait: d.mcpWait,
 		Requests:  budget.New(requests),
@@ -303,12 +305,8 @@ func (d *daemon) run(ctx context.Context, p process) (err error) {
 	}
 	wg.Go(func() { ln.watch(serving, d.log) })
 	wg.Go(func() { serveMetrics(serving, metricsLn, d.cfg.Metrics.Listen, d.metrics.Handler(), d.log) })
-	if d.shows != nil {
-		err = d.manager.Show(ctx, d.shows)
-	} else {
-		// Recovery cannot be cut short: what it began must be written down.
-		err = d.manager.Start(context.WithoutCancel(ctx))
-	}
+	// Recovery cannot be cut short: what it began must be written down.
+	waiting(ctx, d.notify, func() { err = d.manager.Start(context.WithoutCancel(ctx)) })
 	if ln.systemd {
 		// What came to systemd's socket meanwhile has waited there. Whoever starts
 		// the daemon by connecting is not told that it is only starting.
@@ -323,7 +321,9 @@ func (d *daemon) run(ctx context.Context, p process) (err error) {
 		d.log.Info("toold serves", "socket", d.address, "metrics", addressOf(metricsLn))
 		err = d.loop(ctx, serving, p)
 	}
-	d.notify.stopping()
+	if !errors.Is(context.Cause(ctx), errRoom) { // systemd does not take that back
+		d.notify.stopping()
+	}
 	err = errors.Join(err, d.leave())
 	stopServing(nil)
 	wg.Wait()

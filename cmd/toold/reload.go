@@ -12,6 +12,10 @@ import (
 func (d *daemon) hangup(ctx context.Context) {
 	d.notify.reloading()
 	status := "serving"
+	if d.shows != nil { // the daemon that comes after it reads the configuration
+		d.notify.ready("only shows what is on record: " + d.shows.Error())
+		return
+	}
 	if err := d.reload(ctx); err != nil {
 		status = "serving; the last reload was refused"
 		d.log.Error("the configuration was not taken over, the old one stays", "error", err)

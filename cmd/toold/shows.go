@@ -14,19 +14,23 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/config"
+	"github.com/toold/toold/internal/store"
 )
 
 const (
-	// needs is how many bytes the disk of the state directory must take for a daemon to begin:
-	// SQLite's index of its log, its first pages, and the journal.
+	// needs is how many bytes the disk of the state directory must take for a daemon to go on, beside
+	// those of the journal, which become the database's: SQLite's index of its log, its first pages.
 	needs = 1 << 20
 	// lookAgain is how often a daemon that only shows looks whether the disk takes them.
 	lookAgain = time.Second
 	// spare is how much memory there is for what that daemon writes and nobody keeps, beside
-	// copies of the database's files; database is the largest that is copied there.
-	spare    = 64 << 20
-	database = 1 << 30
+	// copies of the files that it opens for writing, which are at most all together.
+	spare = 64 << 20
+	all   = 1 << 30
 )
+
+// errRoom ends a daemon that only shows.
+var errRoom = errors.New("the disk of the state directory takes writes again")
 
 // serve runs daemons until one ends for good. Where the disk of the state directory is full or
 // cannot be written, that is no reason to end: sessions and their agents live on, and somebody has
@@ -34,35 +38,59 @@ const (
 func serve(ctx context.Context, cfg *config.Config, o *options, p process) error {
 	for {
 		err := serveOnce(ctx, cfg, o, p, nil)
-		why := takes(cfg.Daemon.StateDir, needs)
+		why := cause(err)
 		if err == nil || why == nil || ctx.Err() != nil || o.ephemeral || o.endSessions {
 			return err
 		}
+		if now := lacks(cfg.Daemon.StateDir); now != nil {
+			why = now // which says more
+		}
 		log := newLogger(cfg.Daemon.Log, p.stderr)
-		log.Error("cannot begin, for the disk of the state directory takes no writes: what is on record is shown until it does", "error", err, "disk", why)
+		log.Error("cannot begin, for a disk takes no writes: what is on record is shown until it does", "error", err, "disk", why)
 		if err := serveShowing(ctx, cfg, o, p, why); err != nil {
 			log.Error("cannot show what is on record either: wait for the disk", "error", err)
-			for takes(cfg.Daemon.StateDir, needs) != nil && ctx.Err() == nil {
-				pause(ctx, lookAgain)
-			}
+			waiting(ctx, notifier{log}, func() {
+				for lacks(cfg.Daemon.StateDir) != nil && ctx.Err() == nil {
+					pause(ctx, lookAgain)
+				}
+			})
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		log.Info("the disk of the state directory takes writes again")
+		log.Info("the disk of the state directory takes writes again, as it seems")
+		// Not at once where it is another disk. What was reloaded meanwhile holds.
+		pause(ctx, lookAgain)
+		if again, err := o.load(p.env); err != nil {
+			log.Error("the configuration was not taken over, the old one stays", "error", err)
+		} else {
+			cfg = again
+		}
 	}
+}
+
+// waiting tells systemd that this process is well while it does what takes its time.
+func waiting(ctx context.Context, n notifier, do func()) {
+	ctx, done := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		n.watchdog(ctx, func(context.Context) error { return nil })
+	}()
+	do()
+	done()
+	<-over
 }
 
 // serveOnce is one daemon from its making to its end. why makes it one that only shows.
 func serveOnce(ctx context.Context, cfg *config.Config, o *options, p process, why error) error {
-	d, err := newDaemon(cfg, o, p)
+	d, err := newDaemon(cfg, o, p, why)
 	if err != nil {
 		return err
 	}
 	if o.endSessions {
 		return d.endSessions(ctx)
 	}
-	d.shows = why
 	return d.run(ctx, p)
 }
 
@@ -70,26 +98,45 @@ func serveOnce(ctx context.Context, cfg *config.Config, o *options, p process, w
 // on the state directory under a layer of memory, which is thrown away with it: it may write
 // there what it likes, and does not have to know. It takes over no session and changes nothing
 // that anybody could believe to have changed (session.Manager.Show).
-func serveShowing(ctx context.Context, cfg *config.Config, o *options, p process, why error) (err error) {
+func serveShowing(ctx context.Context, cfg *config.Config, o *options, p process, why error) error {
 	state := cfg.Daemon.StateDir
-	above := showDir(&cfg.Daemon)
-	if err := overMemory(state, above); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, dropMemory(above)) }()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() {
 		for ctx.Err() == nil {
 			pause(ctx, lookAgain)
-			if takes(state, needs) == nil {
-				stop(errors.New("the disk of the state directory takes writes again"))
+			if lacks(state) == nil {
+				stop(errRoom)
 			}
 		}
 	}()
-	shown := *cfg
+	return serveOnce(ctx, cfg, o, p, fmt.Errorf("%s: %w", state, why))
+}
+
+// lacks is why a state directory does not take what a daemon needs to go on; nil where it does.
+func lacks(state string) error {
+	return takes(state, needs+sizeOf(filepath.Join(state, "toold.db.journal")))
+}
+
+// showing puts the layer of a daemon that only shows over its state directory, which is another one
+// from then on, or takes away what such a daemon has left. Only who has the lock of the run
+// directory comes here.
+func (d *daemon) showing() error {
+	c := &d.cfg.Daemon
+	above := filepath.Join(c.RunDir, "shown")
+	if err := dropMemory(above); err != nil || d.shows == nil {
+		return err
+	}
+	size, err := overMemory(c.StateDir, above, d.cfg.AuditPath())
+	if err != nil {
+		return err
+	}
+	d.onClose("memory over the state directory", func() error { return dropMemory(above) })
+	d.log.Info("what this daemon writes is kept in memory and dropped", "state_dir", c.StateDir, "at_most", client.Size(size))
+	shown := *d.cfg
 	shown.Daemon.StateDir = filepath.Join(above, "state")
-	return serveOnce(ctx, &shown, o, p, fmt.Errorf("%s: %w", state, why))
+	d.cfg = &shown
+	return nil
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -123,8 +170,11 @@ func takes(dir string, bytes int64) error {
 	return cause(err)
 }
 
-// cause keeps what says that it is the disk's fault, without the path of a file that nobody knows.
+// cause keeps what says that it is a disk's fault, without the path of a file that nobody knows.
 func cause(err error) error {
+	if errors.Is(err, store.ErrFull) {
+		return store.ErrFull
+	}
 	for _, e := range []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EIO} {
 		if errors.Is(err, e) {
 			return e
@@ -133,40 +183,33 @@ func cause(err error) error {
 	return nil
 }
 
-// showDir is where a daemon that only shows has its layer. Only the one that has the lock of the
-// run directory uses it.
-func showDir(c *config.Daemon) string { return filepath.Join(c.RunDir, "shown") }
-
 // overMemory mounts an overlay of state at above/state, whose upper layer is a tmpfs at above. It
-// takes what the database needs when it is opened, and a little more.
-func overMemory(state, above string) error {
-	size := int64(spare)
+// takes the files that are opened for writing, and a little more: so many bytes at most.
+func overMemory(state, above, audit string) (size int64, err error) {
+	size = spare + sizeOf(audit)
 	for _, name := range []string{"toold.db", "toold.db-wal", "toold.db-shm", "toold.db.journal"} {
 		size += sizeOf(filepath.Join(state, name))
 	}
-	if size > database {
-		return fmt.Errorf("the database has %s, more than is copied into memory", client.Size(size-spare))
-	}
-	if err := dropMemory(above); err != nil {
-		return err
+	if most := min(all, memoryLimit()/2); size > most {
+		return 0, fmt.Errorf("that would take %s of memory, more than the %s that there are for it", client.Size(size), client.Size(most))
 	}
 	if err := os.MkdirAll(above, 0o700); err != nil {
-		return err
+		return 0, err
 	}
 	if err := unix.Mount("toold", above, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, fmt.Sprintf("mode=0700,size=%d", size)); err != nil {
-		return fmt.Errorf("mount memory on %s: %w", above, err)
+		return 0, fmt.Errorf("mount memory on %s: %w", above, err)
 	}
 	for _, d := range []string{"upper", "work", "state"} {
 		if err := os.Mkdir(filepath.Join(above, d), 0o700); err != nil {
-			return errors.Join(err, dropMemory(above))
+			return 0, errors.Join(err, dropMemory(above))
 		}
 	}
 	escape := strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`).Replace
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", escape(state), escape(above), escape(above))
 	if err := unix.Mount("toold", filepath.Join(above, "state"), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
-		return errors.Join(fmt.Errorf("mount a layer over %s: %w", state, err), dropMemory(above))
+		return 0, errors.Join(fmt.Errorf("mount a layer over %s: %w", state, err), dropMemory(above))
 	}
-	return nil
+	return size, nil
 }
 
 // dropMemory removes what overMemory made, also for a daemon that was killed.

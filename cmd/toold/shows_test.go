@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -99,9 +101,16 @@ func TestDiskTakesNoWrites(t *testing.T) {
 			d.end(syscall.SIGTERM) // which stores how the call ended
 			tt.hinder(t, state)
 
+			told := p.notified()
 			for _, kill := range []bool{true, false} {
-				d = p.command("--config", config).start().ready()
+				d = p.command("--config", config)
+				d.cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+told.LocalAddr().String())
+				d.start().ready()
 				d.showsOnly(done, tt.says)
+				second := p.command("--config", config).start()
+				if code := second.wait(); code != 1 || !strings.Contains(second.log.String(), "another toold uses") {
+					t.Errorf("a second daemon: exit code %d:\n%s", code, second.log)
+				}
 				if kill {
 					d.end(syscall.SIGKILL)
 				}
@@ -112,6 +121,10 @@ func TestDiskTakesNoWrites(t *testing.T) {
 				h, err := c.Ready(context.Background())
 				return err == nil && (h.Status == "ok" || h.Status == "failing") && !strings.Contains(strings.Join(h.Reasons, "\n"), "only what is on record")
 			})
+			// It is not to be killed for not having stopped.
+			if all := received(told); strings.Contains(all, "STOPPING=1") || strings.Count(all, "READY=1") != 3 {
+				t.Errorf("systemd was told %q", all)
+			}
 			d.runs(s.ID, "cat made", "made\n")
 			changes, err := c.Changes(t.Context(), s.ID, client.DiffQuery{})
 			if err != nil || changes.Files != 1 {
@@ -167,6 +180,27 @@ func TestDiskNearlyFull(t *testing.T) {
 	_, err = d.client().EndSession(t.Context(), s.ID, client.EndOptions{Force: true, Discard: true})
 	mustNil(t, err)
 	d.end(syscall.SIGTERM)
+}
+
+// notified is a socket for what a daemon tells systemd, and received what has come.
+func (p *place) notified() *net.UnixConn {
+	p.t.Helper()
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: p.dir + "/notify", Net: "unixgram"})
+	mustNil(p.t, err)
+	p.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func received(c *net.UnixConn) (all string) {
+	buf := make([]byte, 4096)
+	for {
+		_ = c.SetReadDeadline(time.Now().Add(time.Second)) // READY is told before any answer
+		n, err := c.Read(buf)
+		if err != nil {
+			return all
+		}
+		all += string(buf[:n]) + "\n"
+	}
 }
 
 // runs runs a command to its end, as soon as the daemon has seen that there is room.

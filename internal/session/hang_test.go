@@ -46,9 +46,8 @@ func TestHangingWorktree(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(small, "full"), bytes.Repeat([]byte{1}, 7<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if h.finished(writes.ID); h.m.DiskRoom().Stopped != 1 {
-		t.Error("the writer to the full disk was not stopped for that")
-	}
+	h.finished(writes.ID)
+	testrig.Eventually(t, "the writer to the full disk was stopped for that", func() bool { return h.m.DiskRoom().Stopped == 1 })
 	if c, err := h.store.Call(t.Context(), waits.ID); err != nil || c.Status != client.CallRunning {
 		t.Errorf("the other one: %+v, %v", c, err)
 	}

@@ -80,6 +80,9 @@ func (m *Manager) Start(ctx context.Context) error {
 	if err := m.approvals.Load(ctx); err != nil {
 		return fmt.Errorf("read saved approvals: %w", err)
 	}
+	if m.shows.Load() != nil {
+		return nil
+	}
 	if err := m.recover(ctx); err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
@@ -95,16 +98,10 @@ func (m *Manager) Start(ctx context.Context) error {
 	return nil
 }
 
-// Show takes the place of Start where the disk of the state directory takes no writes, which why
-// says: this daemon takes over nothing and changes nothing, and shows what is on record. What is
-// about a session's sandbox or worktree is refused as while a daemon starts.
-func (m *Manager) Show(ctx context.Context, why error) error {
-	if err := m.approvals.Load(ctx); err != nil {
-		return fmt.Errorf("read saved approvals: %w", err)
-	}
-	m.shows.Store(&why)
-	return nil
-}
+// Show makes a daemon of this one that takes over nothing and changes nothing, and shows what is on
+// record: the disk of the state directory takes no writes, which why says. What is about a
+// session's sandbox or worktree is refused as while a daemon starts. It is called before Start.
+func (m *Manager) Show(why error) { m.shows.Store(&why) }
 
 // MayChange refuses what would change something, in a daemon that only shows.
 func (m *Manager) MayChange() error { return m.showing() }

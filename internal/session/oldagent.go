@@ -42,7 +42,9 @@ func lacking(ctx context.Context, s *Session, w *agent.Welcome) (lacks []string,
 		switch {
 		case run.IsNoTool(err):
 			lacks = append(lacks, d.Name)
-		case ctx.Err() != nil || errors.Is(err, agent.ErrLost):
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case errors.Is(err, agent.ErrLost):
 			return nil, err
 		}
 	}

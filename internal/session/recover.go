@@ -47,8 +47,9 @@ func (l *life) takeOver(ctx context.Context, s *Session) (*agent.Welcome, error)
 	if err != nil {
 		return nil, fmt.Errorf("its agent does not answer: %w", err)
 	}
+	// What it lacks is offered then, and refused by the agent. That is no reason to lose a session.
 	if err := askForTools(ctx, s, w); err != nil {
-		return nil, fmt.Errorf("ask its agent for its tools: %w", err)
+		s.log.Warn("which tools the session's agent has is not known", "error", err)
 	}
 	if row := s.Row(); row.Worktree.Mode == client.WorktreeOverlay {
 		return w, l.trees.Recover(ctx, &row, s)
