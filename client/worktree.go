@@ -62,6 +62,10 @@ type Changes struct {
 	Removed int `json:"removed"`
 	// Unreadable counts those whose content could not be compared.
 	Unreadable int `json:"unreadable,omitempty"`
+	// Excluded and Ignored count the changes that DiffQuery.Exclude and NoIgnored leave out:
+	// they are in no other count.
+	Excluded int `json:"excluded,omitempty"`
+	Ignored  int `json:"ignored,omitempty"`
 	// SourceChanged and Stale count those that are.
 	SourceChanged int `json:"source_changed,omitempty"`
 	Stale         int `json:"stale,omitempty"`
@@ -84,6 +88,12 @@ type Incomplete struct {
 // worktree, and stand for all that is below them; none is everything.
 type DiffQuery struct {
 	Paths []string
+	// Exclude are patterns as in .gitignore of what is left out, at most 1000; what was in a
+	// directory that a file has taken the place of comes with that. NoIgnored leaves out what
+	// the .gitignore files of the worktree ignore, as the session has them; of what it began
+	// with also as they were then. What is left out is counted.
+	Exclude   []string
+	NoIgnored bool
 	// Against is the name or id of a checkpoint; "" is the source.
 	Against string
 	// After and Limit page through Changes; a patch has no pages. For each page the whole

@@ -36,10 +36,13 @@ func (p *Patch) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// The trailers of a patch have the counts of Patch.Missing, Stale, SourceChanged and Incomplete.
+// The trailers of a patch have the counts of Patch.Missing, Omitted, Stale, SourceChanged and
+// Incomplete.
 const (
 	HeaderLeftOut       = "Toold-Left-Out"
 	HeaderUnreadable    = "Toold-Unreadable"
+	HeaderExcluded      = "Toold-Excluded"
+	HeaderIgnored       = "Toold-Ignored"
 	HeaderStale         = "Toold-Stale"
 	HeaderSourceChanged = "Toold-Source-Changed"
 	HeaderIncomplete    = "Toold-Incomplete"
@@ -50,6 +53,12 @@ const (
 // executable bit), and those that could not be compared. Directories are not counted.
 func (p *Patch) Missing() (leftOut, unreadable int) {
 	return p.count(HeaderLeftOut), p.count(HeaderUnreadable)
+}
+
+// Omitted says, once the patch was read to its end, how many changes Exclude and NoIgnored of
+// the query left out.
+func (p *Patch) Omitted() (excluded, ignored int) {
+	return p.count(HeaderExcluded), p.count(HeaderIgnored)
 }
 
 // Stale says, once the patch was read to its end, how many changes are not in it because
@@ -81,6 +90,12 @@ func (q DiffQuery) values() url.Values {
 	v := url.Values{}
 	if len(q.Paths) > 0 {
 		v["path"] = slices.Clone(q.Paths)
+	}
+	if len(q.Exclude) > 0 {
+		v["exclude"] = slices.Clone(q.Exclude)
+	}
+	if q.NoIgnored {
+		v.Set("no_ignored", "true")
 	}
 	setNonEmpty(v, "against", q.Against)
 	setPage(v, q.After, q.Limit)

@@ -22,6 +22,11 @@ kept beside the source: as a patch that "git apply" takes, or with --stat,
 --name-status, -o json or -o yaml as a list. Paths are relative to the worktree, and
 stand for all that is below them.
 
+--exclude leaves out what a pattern matches, --no-ignored what the .gitignore files of the
+worktree ignore: those that the session has, and for files that were there before it also
+those that it began with. A .gitignore file itself is never left out for that. How many
+changes were left out is said on stderr, and in -o json.
+
 A change is told against what the session began with. Where somebody has changed the
 source meanwhile and that is not known any more, the change is named and left out of
 the patch, and toolctl exits with 125.
@@ -37,7 +42,9 @@ const maxPathQuery = 12 << 10
 type diffCommand struct {
 	*app
 	against          string
+	exclude          []string
 	stat, nameStatus bool
+	noIgnored        bool
 }
 
 func newDiffCommand(a *app) *cobra.Command {
@@ -49,6 +56,7 @@ func newDiffCommand(a *app) *cobra.Command {
 		Example: `  toolctl diff review
   toolctl diff review --stat src
   toolctl diff review > review.patch
+  toolctl diff review --no-ignored --exclude '*.log'
   toolctl diff review --against before-tests --name-status`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: inOrder(a.sessions),
@@ -57,6 +65,8 @@ func newDiffCommand(a *app) *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&d.stat, "stat", false, "show how many lines have changed in each file")
 	f.BoolVar(&d.nameStatus, "name-status", false, "show a letter for each path: A added, M modified, D deleted, T of another type")
+	f.StringArrayVar(&d.exclude, "exclude", nil, "leave out what this `pattern`, as in .gitignore, matches (repeatable)")
+	f.BoolVar(&d.noIgnored, "no-ignored", false, "leave out what the .gitignore files of the worktree ignore")
 	f.StringVar(&d.against, "against", "", "compare with this `checkpoint` (default: what the session began with)")
 	_ = c.RegisterFlagCompletionFunc("against", always(a.checkpoints))
 	return c
@@ -68,6 +78,8 @@ func (d *diffCommand) run(ctx context.Context, args []string) error {
 	case err != nil:
 	case d.stat && d.nameStatus:
 		err = usagef("--stat and --name-status are two forms of the list: leave one of them out")
+	case len(url.Values{"path": paths, "exclude": d.exclude}.Encode()) > maxPathQuery && len(d.exclude) > 0:
+		err = usagef("%s and %s are too many for one question: name directories that they are in", plural(len(paths), "path"), plural(len(d.exclude), "pattern"))
 	case len(url.Values{"path": paths}.Encode()) > maxPathQuery:
 		err = usagef("%s are too many for one question: name directories that they are in", plural(len(paths), "path"))
 	}
@@ -77,7 +89,7 @@ func (d *diffCommand) run(ctx context.Context, args []string) error {
 	c := d.client()
 	return d.withSession(ctx, c, args[0], func(session string) error {
 		return withCheckpoint(ctx, c, session, d.against, func(checkpoint string) error {
-			q := client.DiffQuery{Paths: paths, Against: checkpoint}
+			q := client.DiffQuery{Paths: paths, Exclude: d.exclude, NoIgnored: d.noIgnored, Against: checkpoint}
 			if d.format == formatTable && !d.stat && !d.nameStatus {
 				return d.patch(ctx, c, session, q)
 			}
@@ -134,10 +146,12 @@ func (a *app) patch(ctx context.Context, c *client.Client, session string, q cli
 // sayMissing says what is not in a patch that was read to its end.
 func sayMissing(a *app, p *client.Patch) {
 	leftOut, unreadable := p.Missing()
+	excluded, ignored := p.Omitted()
 	if leftOut > 0 {
 		a.say("not in the patch: %s; git takes nothing of .git, no FIFOs, and no permissions but the executable bit", plural(leftOut, "change"))
 	}
 	sayUnreadable(a, unreadable)
+	sayOmitted(a, excluded, ignored)
 	if n := p.SourceChanged(); n > 0 {
 		a.say("the source has changed in %s since the session began; the patch goes from what was there then: \"git apply --3way\" or \"toolctl apply --merge\" brings both together", plural(n, "file"))
 	}
@@ -182,6 +196,16 @@ func badPatch(what string, p *client.Patch) error {
 	return nil
 }
 
+// sayOmitted counts what the user had left out.
+func sayOmitted(a *app, excluded, ignored int) {
+	if excluded > 0 {
+		a.say("left out: %s that --exclude matches", plural(excluded, "change"))
+	}
+	if ignored > 0 {
+		a.say("left out: %s that .gitignore files ignore", plural(ignored, "change"))
+	}
+}
+
 func sayUnreadable(a *app, files int) {
 	if files > 0 {
 		a.say("%s could not be compared: the tools' user may not read them", plural(files, "file"))
@@ -206,6 +230,7 @@ func (d *diffCommand) list(ctx context.Context, c *client.Client, session string
 	}}
 	if d.format != formatTable {
 		err := d.print(v)
+		sayOmitted(d.app, all.Excluded, all.Ignored)
 		sayStale(d.app, all)
 		return err
 	}
@@ -215,6 +240,7 @@ func (d *diffCommand) list(ctx context.Context, c *client.Client, session string
 		return checked.err
 	})
 	sayUnreadable(d.app, all.Unreadable)
+	sayOmitted(d.app, all.Excluded, all.Ignored)
 	sayStale(d.app, all)
 	return err
 }

@@ -47,8 +47,12 @@ func treeHandlers() map[string]http.HandlerFunc {
 			case unknown(q.Get("against")):
 				noCheckpoint(w, q.Get("against"))
 			case r.Header.Get("Accept") != "application/json":
-				w.Header().Set("Trailer", client.HeaderLeftOut+", "+client.HeaderUnreadable)
+				w.Header().Set("Trailer", client.HeaderLeftOut+", "+client.HeaderUnreadable+", "+client.HeaderExcluded+", "+client.HeaderIgnored)
 				defer func() {
+					if slices.Equal(q["exclude"], []string{"*.log", "b/"}) && q.Get("no_ignored") == "true" {
+						w.Header().Set(client.HeaderExcluded, "1")
+						w.Header().Set(client.HeaderIgnored, "7")
+					}
 					if q.Get("path") == "less" {
 						w.Header().Set(client.HeaderLeftOut, "2")
 						w.Header().Set(client.HeaderUnreadable, "1")
@@ -63,6 +67,8 @@ func treeHandlers() map[string]http.HandlerFunc {
 					w.(http.Flusher).Flush()
 					panic(http.ErrAbortHandler)
 				}
+			case slices.Equal(q["exclude"], []string{"*.log", "b/"}) && q.Get("no_ignored") == "true":
+				answer(w, 200, client.Changes{Items: []client.Change{first}, Files: 1, Added: 3, Removed: 1, Excluded: 1, Ignored: 7})
 			case q.Get("after") == "":
 				answer(w, 200, client.Changes{Items: []client.Change{first}, Next: "n", Files: 2, Added: 3, Removed: 1, Unreadable: 1})
 			default:
@@ -160,6 +166,25 @@ func TestPatchText(t *testing.T) {
 		if merge.Replace(plain) != merge.Replace(tt.want) {
 			t.Errorf("%.60q: %.200q\nwant %.200q", tt.patch, plain, tt.want)
 		}
+	}
+}
+
+// What a user has left out is counted, whatever he looks at.
+func TestDiffOmits(t *testing.T) {
+	d := startFake(t, treeHandlers())
+	for _, form := range [][]string{nil, {"--stat"}, {"--name-status"}, {"-o", "json"}} {
+		args := append([]string{"diff", "review", "--no-ignored", "--exclude", "*.log", "--exclude", "b/"}, form...)
+		r := d.ctl(args...)
+		if r.code != 0 || r.stderr != "toolctl: left out: 1 change that --exclude matches\ntoolctl: left out: 7 changes that .gitignore files ignore\n" {
+			t.Errorf("%v: %d, %s", form, r.code, r.stderr)
+		}
+		if len(form) == 2 && (!strings.Contains(r.stdout, `"excluded": 1`) || !strings.Contains(r.stdout, `"ignored": 7`)) {
+			t.Errorf("%v: %s", form, r.stdout)
+		}
+	}
+	long := strings.Repeat("x", maxPathQuery)
+	if r := d.ctl("diff", "review", "--exclude", long); r.code == 0 || !strings.Contains(r.stderr, "1 pattern") {
+		t.Errorf("%d, %s", r.code, r.stderr)
 	}
 }
 

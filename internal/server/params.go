@@ -78,6 +78,8 @@ var (
 
 	diffParams = []param{
 		{name: "path", many: true, doc: "only this path of the worktree and what is below it; may be repeated"},
+		{name: "exclude", many: true, doc: "leave out, and count, what this pattern as in .gitignore matches; may be repeated"},
+		{name: "no_ignored", kind: yesNo, doc: "leave out, and count, what the .gitignore files of the worktree ignore"},
 		{name: "against", kind: ident, doc: "name or id of a checkpoint to compare with; absent means the source"},
 		{name: "after", kind: text, most: 2 * maxText, doc: "of a list: next of the previous page"}, // a path as base64
 		{name: "limit", kind: count, doc: "of a list: changes per page, at most 10000; 0 or absent means 100"},

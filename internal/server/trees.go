@@ -36,7 +36,7 @@ type treeRoutes struct{ *Server }
 // diff gives the patch, or with Accept: application/json one page of a list. Both read
 // the whole tree, so both count as streams.
 func (s treeRoutes) diff(x *exchange, r *request) error {
-	q := client.DiffQuery{Paths: r.query["path"], Against: r.query.Get("against")}
+	q := client.DiffQuery{Paths: r.query["path"], Exclude: r.query["exclude"], NoIgnored: r.flag("no_ignored"), Against: r.query.Get("against")}
 	list := accepts(r.Request, "application/json")
 	switch {
 	case list:
@@ -56,7 +56,7 @@ func (s treeRoutes) diff(x *exchange, r *request) error {
 	}
 	defer body.Close()
 	x.Header().Set("Trailer", strings.Join([]string{
-		client.HeaderLeftOut, client.HeaderUnreadable, client.HeaderStale, client.HeaderSourceChanged, client.HeaderIncomplete,
+		client.HeaderLeftOut, client.HeaderUnreadable, client.HeaderExcluded, client.HeaderIgnored, client.HeaderStale, client.HeaderSourceChanged, client.HeaderIncomplete,
 	}, ", "))
 	if err := s.sendBytes(x, r, body, -1); err != nil {
 		return err
@@ -67,6 +67,13 @@ func (s treeRoutes) diff(x *exchange, r *request) error {
 		leftOut, unreadable := m.Missing()
 		x.Header().Set(client.HeaderLeftOut, strconv.Itoa(leftOut))
 		x.Header().Set(client.HeaderUnreadable, strconv.Itoa(unreadable))
+	}
+	if m, ok := body.(interface {
+		Omitted() (excluded, ignored int)
+	}); ok {
+		excluded, ignored := m.Omitted()
+		x.Header().Set(client.HeaderExcluded, strconv.Itoa(excluded))
+		x.Header().Set(client.HeaderIgnored, strconv.Itoa(ignored))
 	}
 	if m, ok := body.(interface {
 		Stale() int

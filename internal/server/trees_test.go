@@ -18,7 +18,7 @@ func TestDiff(t *testing.T) {
 	d := start(t, nil)
 	s := d.session(t, client.Options{}, client.SessionCreate{Name: "one"})
 	c := d.client(client.Options{})
-	q := client.DiffQuery{Paths: []string{"a b", "ü&path=x"}, Against: "before"}
+	q := client.DiffQuery{Paths: []string{"a b", "ü&path=x"}, Exclude: []string{"*.log", "!a&b"}, NoIgnored: true, Against: "before"}
 	r, err := c.Diff(t.Context(), s.ID, q)
 	if err != nil {
 		t.Fatal(err)
@@ -29,6 +29,9 @@ func TestDiff(t *testing.T) {
 	}
 	if leftOut, unreadable := r.Missing(); leftOut != 3 || unreadable != 2 {
 		t.Errorf("missing in the patch: %d, %d", leftOut, unreadable)
+	}
+	if excluded, ignored := r.Omitted(); excluded != 4 || ignored != 5 {
+		t.Errorf("left out of the patch: %d, %d", excluded, ignored)
 	}
 	if !reflect.DeepEqual(d.api.filter, q) {
 		t.Errorf("asked for %+v, want %+v", d.api.filter, q)
@@ -70,6 +73,10 @@ func TestDiffQueries(t *testing.T) {
 	}{
 		{"?path=a&path=b/c&against=cp_1", "", true},
 		{"?path=a&against=v1.2-rc_3&after=x&limit=10000", list, true},
+		{"?exclude=*.log&exclude=b/&no_ignored=1", "", true},
+		{"?no_ignored=0", list, true},
+		{"?no_ignored=yes", list, false},
+		{"?exclude=a%0ab", "", false},
 		{"?limit=0", list, true},
 		{"?after=" + strings.Repeat("x", 5460), list, true}, // the longest path there is, as base64
 		{"?after=" + strings.Repeat("x", 10_000), list, false},

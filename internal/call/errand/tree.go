@@ -52,7 +52,8 @@ func (e *Errand) TreeChanges(ctx context.Context, q client.DiffQuery) (*client.C
 	}
 	list := &changeList{last: string(after), limit: limit}
 	totals, err := e.tree(ctx, run.DiffJob(run.DiffQuery{
-		Format: treediff.List, Paths: q.Paths, Against: q.Against, After: string(after), Limit: limit,
+		Format: treediff.List, Paths: q.Paths, Exclude: q.Exclude, NoIgnored: q.NoIgnored,
+		Against: q.Against, After: string(after), Limit: limit,
 	}), maxChangesBytes, list)
 	if err != nil {
 		return nil, err
@@ -84,7 +85,7 @@ func (e *Errand) tree(ctx context.Context, j run.Job, most int64, w io.Writer) (
 // totalsOf reads what an agent counted, which may be hostile.
 func totalsOf(text string) (t treediff.Totals, err error) {
 	if len(text) > maxTotals || strictjson.Decode([]byte(text), &t) != nil ||
-		min(t.Files, t.Added, t.Removed, t.Unreadable, t.Unnamed, t.LeftOut) < 0 {
+		min(t.Files, t.Added, t.Removed, t.Unreadable, t.Unnamed, t.LeftOut, t.Excluded, t.Ignored) < 0 {
 		return treediff.Totals{}, errNoAnswer
 	}
 	return t, nil
@@ -218,6 +219,7 @@ func (l *changeList) end(totals treediff.Totals) (*client.Changes, error) {
 	}
 	c := &client.Changes{
 		Items: l.items, Files: totals.Files, Added: totals.Added, Removed: totals.Removed, Unreadable: totals.Unreadable,
+		Excluded: totals.Excluded, Ignored: totals.Ignored,
 	}
 	if totals.More {
 		c.Next = base64.RawURLEncoding.EncodeToString([]byte(l.last))

@@ -14,6 +14,7 @@ import (
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/tool/run/ignore"
 	"github.com/toold/toold/internal/worktree/apply"
 	"github.com/toold/toold/internal/worktree/layers"
 )
@@ -22,18 +23,28 @@ import (
 // is read: its calls go on.
 func (s *Service) Diff(ctx context.Context, p auth.Principal, id string, q client.DiffQuery) (io.ReadCloser, error) {
 	over := s.watch(opDiff)
+	if err := omits(q); err != nil {
+		over(&err)
+		return nil, err
+	}
 	v, err := s.viewOf(ctx, p, id, q.Against)
 	if err != nil {
 		err = s.sessions.Internal("compare a worktree", err)
 		over(&err)
 		return nil, err
 	}
-	return v.stream(ctx, q.Paths, over, func(ctx context.Context, w *stepping) (*patched, error) { return v.patch(ctx, q.Paths, w) }), nil
+	return v.stream(ctx, q.Paths, over, func(ctx context.Context, w *stepping) (*patched, error) {
+		p, err := v.patch(ctx, q, w)
+		return p, omitted(err, q)
+	}), nil
 }
 
 // Changes implements server.Trees.
 func (s *Service) Changes(ctx context.Context, p auth.Principal, id string, q client.DiffQuery) (c *client.Changes, err error) {
 	defer s.watch(opDiff)(&err)
+	if err := omits(q); err != nil {
+		return nil, err
+	}
 	v, err := s.viewOf(ctx, p, id, q.Against)
 	if err != nil {
 		return nil, s.sessions.Internal("compare a worktree", err)
@@ -41,13 +52,30 @@ func (s *Service) Changes(ctx context.Context, p auth.Principal, id string, q cl
 	defer v.close()
 	q.Against = "" // the view has it in the base's place
 	if c, err = v.TreeChanges(ctx, q); err != nil {
-		return nil, s.sessions.Internal("list the changes of session "+id, asked(err))
+		return nil, s.sessions.Internal("list the changes of session "+id, asked(omitted(err, q)))
 	}
 	if err := v.rebaseAll(ctx, q, c); err != nil {
 		return nil, s.sessions.Internal("compare the source of session "+id, asked(err))
 	}
 	c.Incomplete = shownLost(v.lost, q.Paths)
 	return c, nil
+}
+
+// omits checks the patterns of what is to be left out.
+func omits(q client.DiffQuery) error {
+	if _, err := ignore.New(q.Exclude); err != nil {
+		return fault.Invalid.Errorf("%w", err).Next("give fewer or other patterns, as lines of a .gitignore")
+	}
+	return nil
+}
+
+// omitted is the error of an agent that cannot leave anything out: none of an older toold can.
+func omitted(err error, q client.DiffQuery) error {
+	if !refused(err) || len(q.Exclude) == 0 && !q.NoIgnored || len(q.Paths) > run.MaxTreePaths {
+		return err
+	}
+	return fault.NoTool.Errorf("the session was made by an older toold, whose agent leaves nothing out of a diff").
+		Next("ask without exclude and no_ignored, or end the session: its changes stay, and can be looked at then")
 }
 
 // asked is an error of an agent's errand for who asked: the one place that says what its codes mean
@@ -207,6 +235,11 @@ func (s *streamed) known() *patched { return cmp.Or(s.counts.Load(), &patched{})
 // patch cannot say, and those that could not be compared.
 func (s *streamed) Missing() (leftOut, unreadable int) {
 	return s.known().LeftOut, s.known().Unreadable
+}
+
+// Omitted says how many changes the query leaves out of a patch that was read to its end.
+func (s *streamed) Omitted() (excluded, ignored int) {
+	return s.known().Excluded, s.known().Ignored
 }
 
 // Stale says how many changes are not in a patch that was read to its end because what the

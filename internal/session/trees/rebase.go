@@ -46,9 +46,10 @@ func (p *patched) add(t treediff.Totals) {
 
 func pathOf(c *client.Change) string { return cmp.Or(string(c.Bytes), c.Path) }
 
-// pages reads all changes at or below paths.
-func (v *view) pages(ctx context.Context, paths []string, each func(*client.Changes) error) error {
-	for q := (client.DiffQuery{Paths: paths, Limit: errand.MaxChanges}); ; {
+// pages reads all changes that are asked for.
+func (v *view) pages(ctx context.Context, q client.DiffQuery, each func(*client.Changes) error) error {
+	q.Against, q.After, q.Limit = "", "", errand.MaxChanges // the view has what it is compared with
+	for {
 		c, err := v.TreeChanges(ctx, q)
 		if err == nil {
 			err = each(c)
@@ -65,7 +66,7 @@ func (v *view) rebaseAll(ctx context.Context, q client.DiffQuery, page *client.C
 	part := page.Next != "" || q.After != ""
 	var err error
 	if part {
-		_, err = v.survey(ctx, q.Paths)
+		_, err = v.survey(ctx, q)
 	} else {
 		_, err = v.surveyPage(ctx, page)
 	}
@@ -78,7 +79,7 @@ func (v *view) rebaseAll(ctx context.Context, q client.DiffQuery, page *client.C
 	all := &client.Changes{}
 	if !part {
 		tally(all, page)
-	} else if err := v.pages(ctx, q.Paths, func(c *client.Changes) error {
+	} else if err := v.pages(ctx, q, func(c *client.Changes) error {
 		defer tally(all, c)
 		return v.rebase(ctx, c)
 	}); err != nil {
@@ -163,10 +164,10 @@ func (s stays) add(items []client.Change, j *judged) {
 	}
 }
 
-// survey judges all changes at or below paths, and says whether the source has something else
+// survey judges all changes that are asked for, and says whether the source has something else
 // at any of them.
-func (v *view) survey(ctx context.Context, paths []string) (changed bool, err error) {
-	err = v.pages(ctx, paths, func(c *client.Changes) error {
+func (v *view) survey(ctx context.Context, q client.DiffQuery) (changed bool, err error) {
+	err = v.pages(ctx, q, func(c *client.Changes) error {
 		any, err := v.surveyPage(ctx, c)
 		changed = changed || any
 		return err
@@ -389,31 +390,31 @@ func readArchive(from io.Reader, each func(path string, now treediff.Side) error
 	}
 }
 
-// patch writes the patch of all at or below paths: the sandbox's own, unless somebody has
+// patch writes the patch of all that is asked for: the sandbox's own, unless somebody has
 // changed the source at one of them.
-func (v *view) patch(ctx context.Context, paths []string, w io.Writer) (*patched, error) {
-	changed, err := v.survey(ctx, paths)
+func (v *view) patch(ctx context.Context, q client.DiffQuery, w io.Writer) (*patched, error) {
+	changed, err := v.survey(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	out := &patch{to: w, named: paths, told: make(map[string]bool)}
+	out := &patch{to: w, asked: q, told: make(map[string]bool)}
 	if changed {
-		err = v.pages(ctx, paths, func(c *client.Changes) error { return out.page(ctx, v, c) })
+		err = v.pages(ctx, q, func(c *client.Changes) error { return out.page(ctx, v, c) })
 	} else {
-		out.Totals, err = v.TreeDiff(ctx, run.DiffQuery{Format: treediff.Patch, Paths: paths}, 0, w)
+		out.Totals, err = v.TreeDiff(ctx, out.query(q.Paths), 0, w)
 	}
 	if err != nil || !changed && out.Files == 0 {
 		return &out.patched, err
 	}
 	// What was changed in the source while the patch was made may be taken back in it.
-	return &out.patched, v.pages(ctx, paths, func(c *client.Changes) error {
+	return &out.patched, v.pages(ctx, q, func(c *client.Changes) error {
 		j, err := v.judge(ctx, c.Items)
 		if err != nil {
 			return err
 		}
 		for i := range c.Items {
 			p := pathOf(&c.Items[i])
-			if j.changed(p) && !out.told[p] && !j.drops(&c.Items[i]) && treediff.InPatch(p, paths) {
+			if j.changed(p) && !out.told[p] && !j.drops(&c.Items[i]) && treediff.InPatch(p, q.Paths) {
 				out.stale++
 			}
 		}
@@ -426,8 +427,13 @@ func (v *view) patch(ctx context.Context, paths []string, w io.Writer) (*patched
 type patch struct {
 	patched
 	to    io.Writer
-	named []string
+	asked client.DiffQuery
 	told  map[string]bool // what is told against a base, or left out
+}
+
+// query asks the sandbox for a part of the patch.
+func (o *patch) query(paths []string) run.DiffQuery {
+	return run.DiffQuery{Format: treediff.Patch, Paths: paths, Exclude: o.asked.Exclude, NoIgnored: o.asked.NoIgnored}
 }
 
 // page writes what a patch has of a page.
@@ -438,18 +444,19 @@ func (o *patch) page(ctx context.Context, v *view, c *client.Changes) error {
 	}
 	o.changed += len(j.base)
 	for some := range slices.Chunk(o.choose(j, c.Items), run.MaxTreePaths) {
-		t, err := v.TreeDiff(ctx, run.DiffQuery{Format: treediff.Patch, Paths: some}, 0, o.to)
+		t, err := v.TreeDiff(ctx, o.query(some), 0, o.to)
 		if err != nil {
 			return err
 		}
 		o.add(t)
 	}
-	err = v.pairs(ctx, j, o.named, func(p *treediff.Pair) error {
+	err = v.pairs(ctx, j, o.asked.Paths, func(p *treediff.Pair) error {
 		t, err := p.WritePatch(ctx, o.to)
 		o.add(t)
 		return err
 	})
-	o.Unreadable = c.Unreadable // of all, also of what was not asked for again
+	// Of all, also of what was not asked for again.
+	o.Unreadable, o.Excluded, o.Ignored = c.Unreadable, c.Excluded, c.Ignored
 	return err
 }
 
@@ -467,8 +474,8 @@ func (o *patch) choose(j *judged, items []client.Change) (paths []string) {
 			if c.Mode != modeOf(j.base[p]) {
 				o.LeftOut++
 			}
-		case j.base[p] != nil && treediff.InPatch(p, o.named):
-		case !treediff.InPatch(p, o.named):
+		case j.base[p] != nil && treediff.InPatch(p, o.asked.Paths):
+		case !treediff.InPatch(p, o.asked.Paths):
 			o.LeftOut++
 			delete(j.base, p)
 		case j.stale[p], below(p, left):

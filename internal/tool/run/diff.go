@@ -28,8 +28,9 @@ type DiffQuery struct {
 	Paths []string
 	// Against is the name of a directory below Env.TreeDir; "" is treeBase.
 	Against string
-	// Exclude are the patterns of an archive's treediff.Options.
-	Exclude []string
+	// Exclude are the patterns of treediff.Options, NoIgnored is as there.
+	Exclude   []string
+	NoIgnored bool
 	// After and Limit are of a list.
 	After string
 	Limit int
@@ -47,9 +48,13 @@ type treeInput struct {
 	Format  treediff.Format `json:"format,omitempty"`
 	Paths   [][]byte        `json:"paths,omitempty"`
 	Exclude [][]byte        `json:"exclude,omitempty"`
-	Against string          `json:"against,omitempty"`
-	After   []byte          `json:"after,omitempty"`
-	Limit   int             `json:"limit,omitempty"`
+	// Omit are the patterns of what a list or a patch leaves out: an agent that knows Exclude
+	// for archives alone refuses them.
+	Omit      [][]byte `json:"omit,omitempty"`
+	NoIgnored bool     `json:"no_ignored,omitempty"`
+	Against   string   `json:"against,omitempty"`
+	After     []byte   `json:"after,omitempty"`
+	Limit     int      `json:"limit,omitempty"`
 }
 
 // Name implements Tool.
@@ -57,7 +62,10 @@ func (Diff) Name() string { return "worktree_diff" }
 
 // DiffJob compares the worktree.
 func DiffJob(q DiffQuery) Job {
-	in := treeInput{Format: q.Format, Paths: pathBytes(q.Paths), Exclude: pathBytes(q.Exclude), Against: q.Against, After: []byte(q.After), Limit: q.Limit}
+	in := treeInput{Format: q.Format, Paths: pathBytes(q.Paths), NoIgnored: q.NoIgnored, Against: q.Against, After: []byte(q.After), Limit: q.Limit}
+	if in.Omit = pathBytes(q.Exclude); q.Format == treediff.Archive {
+		in.Exclude, in.Omit = in.Omit, nil
+	}
 	input, _ := json.Marshal(in) // never fails for such
 	return Job{Diff{}.Name(), input}
 }
@@ -143,10 +151,11 @@ func treeOptions(input json.RawMessage) (against string, o treediff.Options, err
 		}
 		o.Paths = append(o.Paths, path)
 	}
-	patterns := make([]string, len(in.Exclude))
-	for i, p := range in.Exclude {
-		patterns[i] = string(p)
+	var patterns []string
+	for _, p := range slices.Concat(in.Exclude, in.Omit) {
+		patterns = append(patterns, string(p))
 	}
+	o.NoIgnored = in.NoIgnored
 	if o.Exclude, err = ignore.New(patterns); err != nil {
 		return "", o, Errorf(CodeInvalidInput, "%s", err)
 	}

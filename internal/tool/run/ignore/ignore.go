@@ -75,21 +75,27 @@ func trimBlanks(line string) string {
 // Has says whether a path is left out by its own name. What is in a directory that is left
 // out is so too, which the caller knows.
 func (ig List) Has(rel string, dir bool) bool {
+	out, _ := ig.Decide(rel, dir)
+	return out
+}
+
+// Decide is Has, and says whether any pattern speaks of the path: where none does, the list of
+// a directory above may.
+func (ig List) Decide(rel string, dir bool) (out, known bool) {
 	if len(ig) == 0 {
-		return false
+		return false, false
 	}
 	whole, base := latin1(rel), latin1(path.Base(rel))
-	out := false
-	for _, p := range ig {
+	for _, p := range slices.Backward(ig) {
 		text := whole
 		if p.basename {
 			text = base
 		}
-		if p.keep == out && (dir || !p.dirs) && p.match.MatchString(text) {
-			out = !p.keep
+		if (dir || !p.dirs) && p.match.MatchString(text) {
+			return !p.keep, true
 		}
 	}
-	return out
+	return false, false
 }
 
 // latin1 makes each byte a character.

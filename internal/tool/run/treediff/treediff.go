@@ -110,8 +110,13 @@ type Options struct {
 	// is everything. Directories on the way to one come with it where they are new.
 	Paths  []string
 	Format Format
-	// Exclude are paths of which an archive has no content, with all that is in them.
+	// Exclude are paths of which an archive has no content, with all that is in them. A list
+	// and a patch leave them out and count them, but for what was in a directory that
+	// something else has taken the place of: that comes with it.
 	Exclude ignore.List
+	// NoIgnored has a list and a patch leave out, and count, what the .gitignore files of each
+	// side where a path is ignore, but those files themselves.
+	NoIgnored bool
 	// After and Limit have a list begin behind a path, and end after so many lines;
 	// 0 = no limit. Its totals are of all.
 	After string
@@ -131,6 +136,10 @@ type Totals struct {
 	// LeftOut counts the changes that a patch cannot say, but for directories that come or
 	// go.
 	LeftOut int `json:"left_out,omitempty"`
+	// Excluded and Ignored count the changes that Options.Exclude and NoIgnored leave out of a
+	// list or a patch. They are in no other count.
+	Excluded int `json:"excluded,omitempty"`
+	Ignored  int `json:"ignored,omitempty"`
 	// More says that a list ended at its limit.
 	More bool `json:"more,omitempty"`
 }
@@ -138,7 +147,7 @@ type Totals struct {
 // Write compares and writes what differs to out. Where it fails the stream has no end: an
 // archive lacks its last blocks and a list its totals.
 func Write(ctx context.Context, o Options, out io.Writer) (Totals, error) {
-	w := &walk{ctx: ctx, o: o, budget: maxNodes}
+	w := &walk{ctx: ctx, o: o, budget: maxNodes, omits: o.Format != Archive}
 	var err error
 	switch o.Format {
 	case Archive:

@@ -16,6 +16,8 @@ type walk struct {
 	out    visitor
 	budget int // entries that may still be held
 	totals Totals
+	omits  bool // what is left is not visited, but counted
+	rules  int  // bytes of .gitignore files that are held
 }
 
 // visitor is told of each path that differs.
@@ -39,7 +41,7 @@ type visitor interface {
 type forward struct{}
 
 func (forward) goal(old, new *root.Node) (to, from *root.Node) { return new, old }
-func (forward) reads(*change) bool                             { return true }
+func (forward) reads(c *change) bool                           { return !c.left || c.status == Modified }
 func (forward) enter(*place, entry) error                      { return nil }
 func (forward) leave(*place) error                             { return nil }
 
@@ -125,7 +127,9 @@ func (n *names) release() {
 func (w *walk) run(out visitor) error {
 	w.out = out
 	base, tree := &place{top: w.o.Base, dir: w.o.Base, there: true}, &place{top: w.o.Tree, dir: w.o.Tree, there: true}
-	err := w.level("", 0, selectionOf(w.o.Paths), base, tree)
+	sel, done := w.ruled(selectionOf(w.o.Paths), "", base, tree)
+	defer done()
+	err := w.level("", 0, sel, base, tree)
 	if err = errors.Join(err, out.leave(tree)); err != nil {
 		return err
 	}
@@ -245,6 +249,8 @@ type below struct {
 	path string
 	sel  *selection
 	late bool // it is visited after what is in it
+	// hidden: .gitignore files ignore it.
+	hidden bool
 }
 
 // entry visits one name, and says whether to look at what is below it.
@@ -256,10 +262,13 @@ func (w *walk) entry(b *below, base, tree *place) (in bool, err error) {
 		w.totals.Unreadable++
 		w.totals.Unnamed++
 		return false, nil
-	case !b.sel.left && w.o.Exclude.Has(b.path, isDir(b.new) || b.new == nil && isDir(b.old)):
+	case !b.sel.left && !b.sel.whole && w.o.Exclude.Has(b.path, isDir(b.new) || b.new == nil && isDir(b.old)):
 		sel := *b.sel
 		sel.left = true
 		b.sel = &sel
+	}
+	if w.omits && (w.o.NoIgnored || len(w.o.Exclude) > 0) {
+		b.ignored(w.o.NoIgnored)
 	}
 	if err := w.out.enter(tree, b.entry); err != nil {
 		return false, err
@@ -309,11 +318,18 @@ func (w *walk) visit(b *below, base, tree *place) error {
 	if to, from := w.out.goal(b.old, b.new); !b.sel.all && (!isDir(to) || isDir(from)) {
 		return nil
 	}
-	c := &change{w: w, path: b.path, left: b.sel.left, old: half{node: b.old, place: base}, new: half{node: b.new, place: tree}}
+	c := &change{w: w, path: b.path, left: b.sel.left || b.hidden, old: half{node: b.old, place: base}, new: half{node: b.new, place: tree}}
 	defer c.release()
 	differs, err := c.compare()
-	if err != nil || !differs {
+	switch {
+	case err != nil || !differs:
 		return err
+	case w.omits && b.sel.left:
+		w.totals.Excluded++
+		return nil
+	case w.omits && b.hidden:
+		w.totals.Ignored++
+		return nil
 	}
 	w.totals.Files++
 	if c.unreadable != "" {
@@ -339,7 +355,9 @@ func (w *walk) descend(b *below, depth int, base, tree *place) error {
 	if err != nil {
 		err = w.skip(err)
 	} else {
-		err = errors.Join(w.level(b.path, depth+1, b.sel, old, new), w.out.leave(new))
+		sel, done := w.ruled(b.sel, b.path, old, new)
+		err = errors.Join(w.level(b.path, depth+1, sel, old, new), w.out.leave(new))
+		done()
 	}
 	for _, p := range []*place{old, new} {
 		if p != nil {
@@ -369,9 +387,12 @@ func (w *walk) child(in *place, path, name string, there bool) (*place, error) {
 
 // selection is what of a directory is looked at; nil is nothing.
 type selection struct {
-	all   bool
-	left  bool // it is in Options.Exclude
-	below map[string]*selection
+	all  bool
+	left bool // it is in Options.Exclude
+	// whole: something else has taken the place of a directory above, and that is not left.
+	whole    bool
+	old, new *rules // of the two sides, with NoIgnored
+	below    map[string]*selection
 }
 
 func selectionOf(paths []string) *selection {
@@ -398,8 +419,10 @@ func (s *selection) at(name string) *selection {
 		return s
 	}
 	next := s.below[name]
-	if s.left && next != nil && !next.left {
-		next = &selection{all: next.all, left: true, below: next.below}
+	if next == nil {
+		return nil
 	}
-	return next
+	in := *s
+	in.all, in.below = next.all, next.below
+	return &in
 }
