@@ -27,6 +27,9 @@ worktree ignore: those that the session has, and for files that were there befor
 those that it began with. A .gitignore file itself is never left out for that. How many
 changes were left out is said on stderr, and in -o json.
 
+"git apply" refuses a patch with files that .gitattributes gives a filter (as for Git LFS),
+another working-tree-encoding or ident: leave them out (--exclude), or use "toolctl apply".
+
 A change is told against what the session began with. Where somebody has changed the
 source meanwhile and that is not known any more, the change is named and left out of
 the patch, and toolctl exits with 125.
