@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -61,8 +62,8 @@ func (i *idlers) room(most int) bool {
 
 // connShare is the part of the process's descriptors that connections of clients take at most:
 // the others are for sessions, records and the sandboxes that are being made.
-// rootReserve is how many more root has, who must be able to look at a daemon whose users keep all of
-// theirs at work.
+// rootReserve is how many more root and the daemon's own user have, who must be able to look at a
+// daemon whose users keep all of theirs at work.
 const (
 	connShare   = 2
 	rootReserve = 16
@@ -75,7 +76,7 @@ func maxOpen(uid uint32) int {
 		return 1 << 30
 	}
 	most := int(limit.Cur) / connShare
-	if uid == 0 {
+	if uid == 0 || int(uid) == os.Geteuid() {
 		most += rootReserve
 	}
 	return most

@@ -93,12 +93,14 @@ func (l *peerListener) Accept() (net.Conn, error) {
 		}
 		p := peerOf(uc)
 		key, conns := l.server.quotaKey(p), l.server.conns
-		if !l.server.idle.room(maxOpen(p.uid)) {
-			refuse(uc, errAllBusy)
-			continue
-		}
 		if !conns.take(key, 1) {
 			refuse(uc, errTooMany)
+			continue
+		}
+		// Only for who may have one: others close no connection of anybody's.
+		if !l.server.idle.room(maxOpen(p.uid)) {
+			conns.give(key, 1)
+			refuse(uc, errAllBusy)
 			continue
 		}
 		return &peerConn{UnixConn: uc, peer: p, release: func() { conns.give(key, 1) }}, nil
