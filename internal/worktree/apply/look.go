@@ -157,7 +157,11 @@ func (l *Look) Keep(ctx context.Context, paths []string, room int64) (kept int64
 		})
 		for i := 0; err == nil && i < len(some); i++ {
 			if l.Room != nil && l.Room(int64(len(some[i].content))) != nil {
-				return kept, nil, nil
+				for _, b := range some[i:] {
+					also.There[b.path] = Noted{Is: Some}
+				}
+				room = kept // the others are noted, and kept no more
+				break
 			}
 			kept += int64(len(some[i].content))
 			err = keepBase(d.path(baseName(some[i].path, l.Since)), some[i].baseHead, bytes.NewReader(some[i].content))

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -161,6 +162,34 @@ func TestClockSetBack(t *testing.T) {
 		_, err = g.apply(client.ApplyRequest{DryRun: true})
 		if known := back > 0; verdicts[0].Changed != known || (kept == 0) != known || (err != nil) != known {
 			t.Errorf("back %d: changed %v, %d bytes kept, %v", back, verdicts[0].Changed, kept, err)
+		}
+	}
+}
+
+// TestKeepWithoutRoom: where the host has no room for what a source has, that there was something
+// is told of each file, and nothing more is kept.
+func TestKeepWithoutRoom(t *testing.T) {
+	t.Parallel()
+	r := begin(t, tree(t, map[string]string{"a": "1\n", "b": "2\n", "c": "", "d": "4\n"}))
+	b := &bothSides{rig: r}
+	for most := range 5 {
+		l, left := b.look(), most
+		l.Dir = t.TempDir()
+		l.Room = func(int64) error {
+			if left--; left < 0 {
+				return errors.New("the disk is nearly full")
+			}
+			return nil
+		}
+		_, also, err := l.Keep(t.Context(), []string{"a", "b", "c", "d", "gone"}, 1<<20)
+		must(t, err)
+		if len(also.There) != 4-most || !slices.Equal(also.Absent, []string{"gone"}) {
+			t.Errorf("room for %d: %+v", most, also)
+		}
+		for p, n := range also.There {
+			if n.Is != Some {
+				t.Errorf("room for %d: %s is %+v", most, p, n)
+			}
 		}
 	}
 }
