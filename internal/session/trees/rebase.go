@@ -245,6 +245,9 @@ func (v *view) judge(ctx context.Context, items []client.Change) (*judged, error
 		}
 	}
 	for i := range items {
+		if err := context.Cause(ctx); err != nil {
+			return nil, err
+		}
 		if v.stays[places[i].Path] {
 			j.stale[places[i].Path] = true
 			continue

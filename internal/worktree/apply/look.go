@@ -28,6 +28,8 @@ type Look struct {
 	// Room is asked before Keep writes so many bytes to Dir: what there is none for has no
 	// base. It may be nil.
 	Room func(bytes int64) error
+
+	notes map[string]Noted // as the last Judge has read them; nil before
 }
 
 // Place is a change as far as a Look has to know it.
@@ -59,6 +61,7 @@ func (l *Look) Judge(ctx context.Context, places []Place) ([]Verdict, error) {
 	if err = errors.Join(err, more); err != nil || len(places) == 0 {
 		return verdicts, err
 	}
+	l.notes = had.notes
 	err = beneath.As(ctx, l.Owner, l.Source, func(root int) error {
 		dirs := &dirs{open: []openDir{{path: ".", fd: root}}}
 		defer dirs.close(1)
@@ -114,15 +117,20 @@ func (l *Look) Base(path string) *Base {
 	if err == nil {
 		return &Base{File: true, Perm: perm, Content: content}
 	}
-	notes, err := d.readNotes(l.Since)
-	switch n := notes[path]; {
-	case err != nil:
-	case n.Is == Nothing:
-		return &Base{}
-	case n.Is == Dir || n.Is == Mode:
-		return &Base{Dir: true, Perm: n.Perm}
+	notes := l.notes
+	if notes == nil {
+		if notes, err = d.readNotes(l.Since); err != nil {
+			return nil
+		}
 	}
-	return nil
+	switch n := notes[path]; n.Is {
+	case Nothing:
+		return &Base{}
+	case Dir, Mode:
+		return &Base{Dir: true, Perm: n.Perm}
+	default: // of these nothing was kept
+		return nil
+	}
 }
 
 // Notes gives what was noted of the session's paths.
