@@ -315,7 +315,7 @@ func (d *daemon) run(ctx context.Context, p process) (err error) {
 	if err == nil {
 		status := "serving " + d.address
 		if d.shows != nil {
-			status = "only shows what is on record: " + d.shows.Error()
+			status = d.showStatus()
 		}
 		d.notify.ready(status)
 		d.log.Info("toold serves", "socket", d.address, "metrics", addressOf(metricsLn))

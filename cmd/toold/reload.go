@@ -13,7 +13,7 @@ func (d *daemon) hangup(ctx context.Context) {
 	d.notify.reloading()
 	status := "serving"
 	if d.shows != nil { // the daemon that comes after it reads the configuration
-		d.notify.ready("only shows what is on record: " + d.shows.Error())
+		d.notify.ready(d.showStatus())
 		return
 	}
 	if err := d.reload(ctx); err != nil {

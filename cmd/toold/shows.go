@@ -139,6 +139,9 @@ func (d *daemon) showing() error {
 	return nil
 }
 
+// showStatus is what systemd is told of a daemon that only shows.
+func (d *daemon) showStatus() string { return "only shows what is on record: " + d.shows.Error() }
+
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -221,11 +224,8 @@ func dropMemory(above string) error {
 		for unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) == nil {
 		}
 	}
-	for _, d := range []string{"upper", "work", "state", "."} { // of a daemon that was killed between
-		err := os.Remove(filepath.Join(above, d))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && d == "." {
-			return err
-		}
+	for _, d := range []string{"upper", "work", "state"} {
+		_ = os.Remove(filepath.Join(above, d)) // of a daemon that was killed between, or none
 	}
-	return nil
+	return os.Remove(above)
 }

@@ -87,16 +87,7 @@ func TestDiskTakesNoWrites(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t)
 			state := p.stateDisk()
-			source := p.dir + "/source"
-			mustNil(t, os.Mkdir(source, 0o755))
-			config := p.dir + "/config.toml"
-			mustNil(t, os.WriteFile(config, []byte(allowing), 0o600))
-
-			d := p.command("--config", config).start().ready()
-			s, err := d.client().CreateSession(t.Context(), client.SessionCreate{
-				Name: "work", Worktree: client.Worktree{Source: source, Mode: client.WorktreeOverlay},
-			})
-			mustNil(t, err)
+			config, d, s := p.overlaySession()
 			done := d.runs(s.ID, "echo made >made; cat made", "made\n")
 			d.end(syscall.SIGTERM) // which stores how the call ended
 			tt.hinder(t, state)
@@ -116,11 +107,8 @@ func TestDiskTakesNoWrites(t *testing.T) {
 				}
 			}
 			tt.free(t, state)
+			d.goesOn()
 			c := d.client()
-			testrig.Eventually(t, "the daemon goes on", func() bool {
-				h, err := c.Ready(context.Background())
-				return err == nil && (h.Status == "ok" || h.Status == "failing") && !strings.Contains(strings.Join(h.Reasons, "\n"), "only what is on record")
-			})
 			// It is not to be killed for not having stopped.
 			if all := received(told); strings.Contains(all, "STOPPING=1") || strings.Count(all, "READY=1") != 3 {
 				t.Errorf("systemd was told %q", all)
@@ -147,15 +135,7 @@ func TestDiskTakesNoWrites(t *testing.T) {
 func TestDiskNearlyFull(t *testing.T) {
 	p := newPlace(t)
 	state := p.stateDisk()
-	source := p.dir + "/source"
-	mustNil(t, os.Mkdir(source, 0o755))
-	config := p.dir + "/config.toml"
-	mustNil(t, os.WriteFile(config, []byte(allowing), 0o600))
-	d := p.command("--config", config).start().ready()
-	s, err := d.client().CreateSession(t.Context(), client.SessionCreate{
-		Worktree: client.Worktree{Source: source, Mode: client.WorktreeOverlay},
-	})
-	mustNil(t, err)
+	config, d, s := p.overlaySession()
 	for round := range testrig.Rounds(3) {
 		left := int64(16<<10 + (round*97<<10)%(600<<10))
 		name := fmt.Sprintf("f%d", round)
@@ -167,19 +147,40 @@ func TestDiskNearlyFull(t *testing.T) {
 		mustNil(t, os.Truncate(state+"/others", info.Size()-left))
 		d = p.command("--config", config).start().ready()
 		mustNil(t, os.Remove(state+"/others"))
-		c := d.client()
-		testrig.Eventually(t, "the daemon goes on", func() bool {
-			h, err := c.Ready(context.Background())
-			return err == nil && (h.Status == "ok" || h.Status == "failing") && !strings.Contains(strings.Join(h.Reasons, "\n"), "only what is on record")
-		})
+		d.goesOn()
 		d.runs(s.ID, "cat "+name, "made\n")
-		if changes, err := c.Changes(t.Context(), s.ID, client.DiffQuery{}); err != nil || changes.Files != round+1 {
+		if changes, err := d.client().Changes(t.Context(), s.ID, client.DiffQuery{}); err != nil || changes.Files != round+1 {
 			t.Errorf("%d bytes left: %+v, %v", left, changes, err)
 		}
 	}
-	_, err = d.client().EndSession(t.Context(), s.ID, client.EndOptions{Force: true, Discard: true})
+	_, err := d.client().EndSession(t.Context(), s.ID, client.EndOptions{Force: true, Discard: true})
 	mustNil(t, err)
 	d.end(syscall.SIGTERM)
+}
+
+// overlaySession starts a daemon with a session "work" over a source, and gives its configuration.
+func (p *place) overlaySession() (config string, d *instance, s *client.Session) {
+	p.t.Helper()
+	source := p.dir + "/source"
+	mustNil(p.t, os.Mkdir(source, 0o755))
+	config = p.dir + "/config.toml"
+	mustNil(p.t, os.WriteFile(config, []byte(allowing), 0o600))
+	d = p.command("--config", config).start().ready()
+	s, err := d.client().CreateSession(p.t.Context(), client.SessionCreate{
+		Name: "work", Worktree: client.Worktree{Source: source, Mode: client.WorktreeOverlay},
+	})
+	mustNil(p.t, err)
+	return config, d, s
+}
+
+// goesOn waits until a daemon does not only show any more.
+func (i *instance) goesOn() {
+	i.t.Helper()
+	c := i.client()
+	testrig.Eventually(i.t, "the daemon goes on", func() bool {
+		h, err := c.Ready(context.Background())
+		return err == nil && (h.Status == "ok" || h.Status == "failing") && !strings.Contains(strings.Join(h.Reasons, "\n"), "only what is on record")
+	})
 }
 
 // notified is a socket for what a daemon tells systemd, and received what has come.
