@@ -133,7 +133,10 @@ type twin struct {
 
 // notBegun is why a call does not begin that was aborted before that.
 func notBegun(why run.Reason) error {
-	if why == run.ReasonDisk {
+	switch why {
+	case run.ReasonMemory:
+		return fault.Overloaded.Errorf("other calls of the session took too much of the host's memory: the call did not run").Next("make it again")
+	case run.ReasonDisk:
 		return fault.Overloaded.Errorf("the host's disk is nearly full: the call did not run").Next("make it again when there is room")
 	}
 	return errAborted
@@ -255,6 +258,13 @@ func (c *Call) abort(why run.Reason) (first bool) {
 		c.at.work.Go("abort of "+c.id, func() { c.askAbort(why) })
 	}
 	return first
+}
+
+// endedFor reports whether the call was ended for why.
+func (c *Call) endedFor(why run.Reason) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.abortBy == why
 }
 
 // mayWrite reports whether the call may write and nobody has ended it.

@@ -61,6 +61,10 @@ func (st *steps) refine(c *Call, o *outcome) {
 	}
 	memory, pids := st.place.Killed()
 	switch {
+	case o.Exit.Reason == run.ReasonMemory && c.endedFor(run.ReasonMemory):
+		o.notes = append(o.notes, "the call was ended for what its sockets kept of the host's memory beside that of the session: "+
+			"have fewer of them open, or read from them what has arrived")
+		return
 	case o.Exit.Reason == run.ReasonMemory:
 		st.place.Starved() // the agent keeps the limit, and says so
 	case o.Exit.Reason == run.ReasonPIDs:
@@ -105,6 +109,9 @@ func (st *steps) trail(c *Call, o *outcome) {
 		return
 	}
 	info := run.TrailerInfo{MemoryLimit: int64(st.limits.Memory), PIDsLimit: st.limits.PIDs}
+	if c.endedFor(run.ReasonMemory) {
+		info.MemoryLimit = 0 // which was not the limit
+	}
 	if o.Exit.Reason == run.ReasonTimeout {
 		if info.Timeout, info.MostTimeout = c.timeouts(); info.Timeout == 0 {
 			return // an earlier daemon's call: only the agent knows

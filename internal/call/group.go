@@ -119,11 +119,11 @@ func (g *Group) Writing() (yes bool) {
 	return yes
 }
 
-// StopWriting ends the calls that may write, because the host's disk is nearly full, and says
-// how many.
-func (g *Group) StopWriting() (n int) {
+// StopWriting ends the calls that may write, because they take too much of the host, and says how
+// many. why is ReasonDisk, its disk being nearly full, or ReasonMemory for what sockets keep.
+func (g *Group) StopWriting(why run.Reason) (n int) {
 	g.live.each(func(c *Call) bool {
-		if c.at == g.site && !c.def.ReadOnly && c.abort(run.ReasonDisk) {
+		if c.at == g.site && !c.def.ReadOnly && c.abort(why) {
 			n++
 		}
 		return true

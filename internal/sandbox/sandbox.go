@@ -433,6 +433,13 @@ type Meter interface {
 	IOBytes() int64
 }
 
+// Uncounted is a Sandbox that knows how much memory of the host the kernel keeps for its programs
+// without counting it in Limits.Memory, in bytes: what lies in sockets of netlink, and with cgroup v1
+// in those of TCP and UDP. It is asked many times a second.
+type Uncounted interface {
+	Uncounted() (int64, error)
+}
+
 // Prober is a Driver that can say what really holds here, as doctor prints it.
 type Prober interface {
 	// Host looks at kernel, cgroups, runtimes and id mapping without starting

@@ -10,6 +10,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/room"
+	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -67,7 +68,7 @@ func (h diskWatch) lookAtFailed(before map[string]bool) map[string]bool {
 		}
 		failed[s.id] = true
 		if !before[s.id] {
-			s.log.Warn("the session's disk has failed: its calls may only read", "stopped", s.calls.StopWriting())
+			s.log.Warn("the session's disk has failed: its calls may only read", "stopped", s.calls.StopWriting(run.ReasonDisk))
 		}
 	}
 	return failed
@@ -173,7 +174,7 @@ func (h diskWatch) stop(writers []*Session, level room.Level) {
 		writers = writers[:1]
 	}
 	for _, s := range writers {
-		if n := s.calls.StopWriting(); n > 0 {
+		if n := s.calls.StopWriting(run.ReasonDisk); n > 0 {
 			h.disk.stops.Add(1)
 			s.log.Warn("calls were stopped: the host's disk is nearly full", "calls", n)
 		}

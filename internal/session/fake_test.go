@@ -75,6 +75,9 @@ func (b *fakeBox) lastRequest() agent.Request {
 	return b.last
 }
 
+// Uncounted implements sandbox.Uncounted.
+func (b *fakeBox) Uncounted() (int64, error) { return b.uncounted.Load(), nil }
+
 func (h *fakeHost) Name() string { return "fake" }
 
 func (h *fakeHost) Runtimes(context.Context) ([]string, error) { return []string{"fake", "other"}, nil }
@@ -159,6 +162,7 @@ type fakeBox struct {
 
 	oom, pids, memory, disk atomic.Int64
 	cpu, io                 atomic.Int64 // more than what it takes to start
+	uncounted               atomic.Int64
 	freed                   atomic.Int32
 	holding                 atomic.Int32 // commands that are at "hold"
 

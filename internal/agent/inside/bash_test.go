@@ -268,6 +268,23 @@ func TestBashIsEnded(t *testing.T) {
 	}
 }
 
+// A command that is ended because it takes too much of the host has no grace.
+func TestBashIsEndedAtOnce(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.connect(r.hello())
+	for _, why := range []run.Reason{run.ReasonDisk, run.ReasonMemory} {
+		s := &sink{}
+		s.hook = func(int64) error { return c.Abort(string(why), why) }
+		o, err := c.Run(t.Context(), bashCall(string(why), "trap 'echo got; exit 7' TERM; sleep 300 & echo ready; wait"), s)
+		if err != nil || o.Err != nil {
+			t.Fatal(err, o)
+		}
+		if e := o.Exit; string(s.data) != "ready\n" || e.Reason != why || e.Code != -1 || e.Signal != "SIGKILL" {
+			t.Errorf("%s: %q %+v", why, s.data, e)
+		}
+	}
+}
+
 func TestBashTimeout(t *testing.T) {
 	r := newRig(t)
 	c, _ := r.connect(r.hello())

@@ -18,6 +18,15 @@ func (t *Tree) Usage(id string) client.Usage {
 	}
 }
 
+// SocketBytes is what sockets of the tools keep beside their memory; 0 with v2, where it is memory.
+func (t *Tree) SocketBytes(id string) int64 {
+	mount, v1 := t.v1["memory"]
+	if !v1 {
+		return 0
+	}
+	return readInt(filepath.Join(mount, t.Path(id), "tools", "memory.kmem.tcp.usage_in_bytes"))
+}
+
 // IOBytes counts bytes read from and written to block devices; 0 where nothing
 // counts them. v1 has lines such as "8:0 Read 4096", v2 such as "8:0 rbytes=4096
 // wbytes=0 rios=1".

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -21,6 +22,7 @@ const enough = 48 << 20
 var fillers = map[string]func() (int, error){
 	"tcp":      fillTCP,
 	"udp":      fillUDP,
+	"netlink":  fillNetlink,
 	"unix":     func() (int, error) { return fillPair(unix.SOCK_STREAM) },
 	"datagram": func() (int, error) { return fillPair(unix.SOCK_DGRAM) },
 	"pipe":     fillPipe,
@@ -33,7 +35,11 @@ var fillers = map[string]func() (int, error){
 func kernelMemory(args []string) {
 	held, n := 0, 0
 	var err error
-	for n = 0; n < 4000 && held < enough && err == nil; n++ {
+	most := 4000
+	if args[0] == "netlink" {
+		most = 300 // some kernels say of none what is in it
+	}
+	for n = 0; n < most && held < enough && err == nil; n++ {
 		var more int
 		more, err = fillers[args[0]]()
 		held += more
@@ -144,6 +150,25 @@ func fillUDP() (int, error) {
 		_ = unix.Sendto(fd, block, unix.MSG_DONTWAIT, at)
 	}
 	return read * len(block), nil
+}
+
+// fillNetlink has the kernel answer messages that it does not know, with the message.
+func fillNetlink() (int, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE)
+	if err != nil {
+		return 0, err
+	}
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 4<<20)
+	msg := make([]byte, 16<<10)
+	binary.NativeEndian.PutUint32(msg, uint32(len(msg)))
+	binary.NativeEndian.PutUint16(msg[4:], 0xffff)
+	binary.NativeEndian.PutUint16(msg[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+	for range 200 {
+		if err := unix.Sendto(fd, msg, unix.MSG_DONTWAIT, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+			break
+		}
+	}
+	return 0, nil
 }
 
 func fillPair(kind int) (int, error) {

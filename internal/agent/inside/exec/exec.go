@@ -149,7 +149,7 @@ func candidates(name string, path []string) []string {
 
 // wait returns when the leader has ended, and makes it end when ctx or the
 // timeout say so: SIGTERM, and the grace later SIGKILL, both to all processes. One that fills
-// the host's disk has no grace.
+// the host's disk or memory has no grace.
 func (r *running) wait(ctx context.Context, timeout time.Duration) (ended, error) {
 	late := make(chan struct{})
 	if timeout > 0 {
@@ -165,7 +165,7 @@ func (r *running) wait(ctx context.Context, timeout time.Duration) (ended, error
 	}
 	t := time.NewTimer(grace)
 	defer t.Stop()
-	if r.reason != run.ReasonDisk { // else every moment counts: it writes
+	if r.reason != run.ReasonDisk && r.reason != run.ReasonMemory { // else every moment counts: it takes more
 		for _, pid := range r.group.pids() {
 			_ = unix.Kill(pid, unix.SIGTERM)
 			_ = unix.Kill(pid, unix.SIGCONT) // a stopped process has to see it

@@ -1,0 +1,38 @@
+package session
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
+)
+
+// A session whose sockets keep too much of the host's memory loses what runs in it, is told why,
+// and goes on; another keeps its call.
+func TestSocketsKeepTooMuch(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.open()
+	greedy, other := h.create(alice, client.SessionCreate{}), h.create(alice, client.SessionCreate{})
+	box, next := h.host.box(greedy.ID), h.host.box(other.ID)
+	next.uncounted.Store(mostUncounted) // all that it may have
+	x, y := h.background(greedy.ID, "echo part; hold"), h.background(other.ID, "hold; echo whole")
+	testrig.Eventually(t, "both hold", func() bool { return box.holding.Load()+next.holding.Load() == 2 })
+	box.uncounted.Store(mostUncounted + 1)
+	c := h.finished(x.ID)
+	if c.Metadata["reason"] != "memory" || !strings.HasPrefix(c.Output, "part\n") || !strings.Contains(c.Output, "its sockets kept") || strings.Contains(c.Output, "limit") {
+		t.Errorf("%+v", c)
+	}
+	if box.freed.Load() != 0 {
+		t.Error("files in memory were removed for it")
+	}
+	box.uncounted.Store(0)
+	next.pass()
+	if c := h.finished(y.ID); c.Metadata["reason"] != "exit" || c.Output != "whole\n" {
+		t.Errorf("the other session's call: %+v", c)
+	}
+	if c := h.finished(h.background(greedy.ID, "echo again").ID); c.Output != "again\n" {
+		t.Errorf("the next call: %+v", c)
+	}
+}
