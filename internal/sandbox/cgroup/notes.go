@@ -25,9 +25,8 @@ func (t *Tree) Notes() []string {
 // countsSockets reports whether something bounds what sockets hold, or nothing bounds memory at all.
 func (t *Tree) countsSockets() bool {
 	if mount, v1 := t.v1["memory"]; v1 {
-		if _, err := os.Stat(filepath.Join(mount, t.parent, socketsV1)); err != nil {
-			return false
-		}
+		_, err := os.Stat(filepath.Join(mount, t.parent, socketsV1))
+		return err == nil // nosocket is of v2 alone
 	}
 	return !t.has("memory") || !slices.Contains(bootOptions(), "nosocket")
 }
