@@ -31,13 +31,13 @@ func TestRealAgentKilledInPatch(t *testing.T) {
 			}
 			dir := realTree(t, m, ``, files)
 			noted := 0
-			for try := range 6 {
+			for try := 0; try < 6 || noted == 0 && try < 100; try++ { // on a busy machine most are too quick to be seen
 				noted += killedInPatch(t, m, dir, mode, time.Duration(try%4)*time.Millisecond)
 			}
 			if noted == 0 {
 				t.Error("no agent was killed in a patch")
 			}
-			t.Logf("%d of 6 were killed in their patch", noted)
+			t.Logf("%d were killed in their patch", noted)
 		})
 	}
 }
