@@ -29,7 +29,10 @@ const (
 	keepTime = 5 * time.Second
 	maxSeen  = 20_000
 	maxKept  = 64 << 20
-	maxDeep  = 64 // directories
+	maxDeep  = 64 // directories in each other
+	// manyDirs of a layer are not all looked at after each call, if the layer has as many files
+	// as before.
+	manyDirs = 256
 )
 
 // seen is what is known of the files that a session has written. It is not stored: to look
@@ -70,23 +73,26 @@ func (s *Service) Keep(row *store.Session) {
 			return // the session is over, or who works on its files has looked
 		}
 		defer x.release()
-		s.keep(ctx, x.tree)
+		s.keepOf(ctx, x.tree, false)
 	})
 }
 
 // keep is Keep for who has the tree. Where it fails there is no base, which is said where
 // one is wanted.
-func (s *shared) keep(ctx context.Context, t *layers.Tree) {
+func (s *shared) keep(ctx context.Context, t *layers.Tree) { s.keepOf(ctx, t, true) }
+
+func (s *shared) keepOf(ctx context.Context, t *layers.Tree, all bool) {
 	ctx, cancel := context.WithTimeout(ctx, keepTime)
 	defer cancel()
 	value, _ := s.seen.LoadOrStore(t.Session, &seen{})
-	if err := value.(*seen).look(ctx, s, t); err != nil && !errors.Is(err, layers.ErrNone) {
+	if err := value.(*seen).look(ctx, s, t, all); err != nil && !errors.Is(err, layers.ErrNone) {
 		s.log.Warn("keep what the source had", "session", t.Session, "error", err)
 	}
 }
 
-// look looks at the upper layer, if it has got or lost files since the last time.
-func (k *seen) look(ctx context.Context, s *shared, t *layers.Tree) error {
+// look looks at the upper layer; unless at all of it, then only if it has got or lost files since
+// the last time, where it has many directories.
+func (k *seen) look(ctx context.Context, s *shared, t *layers.Tree, all bool) (err error) {
 	upper, release, err := s.store.OpenUpper(t.Session)
 	if err != nil {
 		return err
@@ -101,7 +107,7 @@ func (k *seen) look(ctx context.Context, s *shared, t *layers.Tree) error {
 	switch {
 	case fresh:
 		*k = seen{since: t.Since, paths: make(map[string]struct{})}
-	case k.upper == t.Upper && k.inode == fs.Ffree, len(k.paths) >= maxSeen:
+	case !all && k.upper == t.Upper && k.inode == fs.Ffree && len(k.dirs) > manyDirs, len(k.paths) >= maxSeen:
 		return nil
 	}
 	if err := s.keepMoved(ctx, t); err != nil {
@@ -128,6 +134,13 @@ func (k *seen) look(ctx context.Context, s *shared, t *layers.Tree) error {
 		}
 	}
 	f := found{dirs: make(map[string]uint32)}
+	defer func() {
+		if err != nil && fresh {
+			*k = seen{}
+		} else if err != nil {
+			k.forget(&f)
+		}
+	}()
 	if err := k.walk(ctx, int(upper.Fd()), "", &f); err != nil || len(f.written)+len(f.removed)+len(f.dirs) == 0 {
 		return err
 	}
@@ -143,6 +156,14 @@ func (k *seen) look(ctx context.Context, s *shared, t *layers.Tree) error {
 		}
 	}
 	return l.Note(notes)
+}
+
+// forget has the next look find once more what this one could not keep.
+func (k *seen) forget(f *found) {
+	for _, p := range slices.Concat(f.written, f.removed, slices.Collect(maps.Keys(f.dirs))) {
+		delete(k.paths, p)
+	}
+	k.upper, k.dirs = "", nil
 }
 
 // walk collects the files below a directory of the layer that were not there at the last
