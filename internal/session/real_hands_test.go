@@ -95,6 +95,7 @@ func (f gitFiles) put(name, is string) {
 type twoHands struct {
 	*applyRig
 	name    string
+	apart   bool // they seldom meet
 	rand    *rand.Rand
 	session string
 	log     []string
@@ -107,7 +108,16 @@ type twoHands struct {
 
 // command changes something at random, in sh.
 func (h *twoHands) command(who string) string {
-	file := func() string { return fmt.Sprintf("d%d/f%d", h.rand.IntN(3), h.rand.IntN(4)) }
+	dir := func() int {
+		switch {
+		case h.apart && who == "mine":
+			return h.rand.IntN(2)
+		case h.apart && h.rand.IntN(12) > 0:
+			return 2
+		}
+		return h.rand.IntN(3)
+	}
+	file := func() string { return fmt.Sprintf("d%d/f%d", dir(), h.rand.IntN(4)) }
 	f, line := file(), 1+h.rand.IntN(12)
 	const text = "[ -f %[1]s ] && [ ! -h %[1]s ] && "
 	switch h.rand.IntN(14) {
@@ -122,7 +132,7 @@ func (h *twoHands) command(who string) string {
 	case 8:
 		return fmt.Sprintf(text+"[ ! -e %[2]s ] && [ ! -h %[2]s ] && mv %[1]s %[2]s", f, file())
 	case 9:
-		return fmt.Sprintf("echo %[2]s >d%[1]d/new%[3]d", h.rand.IntN(3), who, h.rand.IntN(4))
+		return fmt.Sprintf("echo %[2]s >d%[1]d/new%[3]d", dir(), who, h.rand.IntN(4))
 	case 10:
 		return fmt.Sprintf("[ -d %[4]s ] && rm -rf %[1]s && ln -s %[2]s%[3]d %[1]s", f, who, line, path.Dir(f))
 	case 11:
@@ -215,13 +225,72 @@ func TestRealBothSides(t *testing.T) {
 	set := *a.m.settings.Load()
 	set.Policy = rules(t, "[permission]\nbash = \"allow\"\nexternal_directory = \"allow\"\ndoom_loop = \"allow\"\n") // nobody answers here
 	a.m.Reload(set)
-	for seed := range uint64(testrig.Rounds(3)) {
-		h := &twoHands{applyRig: a, name: fmt.Sprint("seed", seed), rand: rand.New(rand.NewPCG(seed, 7)), wrote: make(map[string]bool), theirs: make(map[string]bool)}
+	for seed := range uint64(testrig.Rounds(4)) {
+		h := &twoHands{applyRig: a, name: fmt.Sprint("seed", seed), apart: seed%2 == 1, rand: rand.New(rand.NewPCG(seed, 7)), wrote: make(map[string]bool), theirs: make(map[string]bool)}
 		h.round()
 		if t.Failed() {
 			t.Fatalf("seed %d:\n%s", seed, strings.Join(h.log, "\n"))
 		}
 	}
+}
+
+// TestRealHidden: what a directory had that a session removed, replaced or moved is not named by
+// its layers; a person's change in it is seen all the same, and not taken back.
+func TestRealHidden(t *testing.T) {
+	a := newApplyRig(t)
+	for i, command := range []string{
+		"rm -r d", "mv d e", "rm -r d; mkdir d; echo >d/new", "rm -r d; echo >d", "rm -r d; ln -s f d", "mv d/in e",
+		"mkdir -p e; echo >e/f; mv d e; rm -r e/d/in", // and what is as it was
+		"echo mine >d/in/g; echo mine >new; mkdir own; echo mine >own/f",
+	} {
+		for _, layered := range []bool{false, true} {
+			a.must(exec.Command("install", "-d", "-o", fmt.Sprint(alice.UID), a.src+"/d", a.src+"/d/in").Run())
+			a.write("d/in/f", "1\n2\n3\n")
+			a.write("d/in/g", "1\n2\n3\n")
+			name := fmt.Sprintf("s%d-%v", i, layered)
+			id := a.session(name)
+			a.bash(name, command)
+			a.changed(id) // looks
+			if layered {
+				_, err := a.m.trees.Checkpoint(t.Context(), owner, id, client.CheckpointCreate{})
+				a.must(err)
+				a.bash(name, "echo >more")
+			}
+			before, stale := a.patch(id, client.DiffQuery{})
+			if stale != 0 || len(before) == 0 {
+				t.Errorf("%s (layered: %v): %d are stale in\n%s", command, layered, stale, before)
+			}
+			a.write("d/in/f", "1\n2\n3\ntheirs\n")
+			if after, _ := a.patch(id, client.DiffQuery{}); strings.Contains(string(after), "\n-theirs") {
+				t.Errorf("%s (layered: %v) takes back what a person did:\n%s", command, layered, after)
+			}
+			_ = a.end(id)
+		}
+	}
+}
+
+// TestRealNoSide: a file that is too large to be compared, in the place of a directory in which
+// a person has changed something, is counted among what the patch lacks.
+func TestRealNoSide(t *testing.T) {
+	a := newApplyRig(t)
+	a.must(exec.Command("install", "-d", "-o", fmt.Sprint(alice.UID), a.src+"/d").Run())
+	a.write("d/f", "1\n")
+	a.write("d/g", "1\n")
+	id := a.session("s")
+	a.bash("s", "echo mine >d/f")
+	a.changed(id) // looks, so that its base is kept
+	a.bash("s", "rm -r d; head -c 5000000 /dev/zero >d")
+	a.write("d/f", "theirs\n")
+	r, err := a.m.trees.Diff(t.Context(), owner, id, client.DiffQuery{})
+	a.must(err)
+	text, err := io.ReadAll(r)
+	a.must(err)
+	if left, _ := r.(interface {
+		Missing() (leftOut, unreadable int)
+	}).Missing(); left != 1 || strings.Contains(string(text), "\n-theirs") {
+		t.Errorf("%d are left out of\n%.2000s", left, text)
+	}
+	a.must(r.Close())
 }
 
 func (h *twoHands) round() {

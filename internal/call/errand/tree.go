@@ -125,8 +125,11 @@ func (l *changeList) take(line []byte) error {
 	if l.totals != nil {
 		return errNoAnswer
 	}
-	var last treediff.Last
-	if strictjson.Decode(line, &last) == nil && last.Totals != nil {
+	if bytes.HasPrefix(line, []byte(`{"totals"`)) {
+		var last treediff.Last
+		if strictjson.Decode(line, &last) != nil || last.Totals == nil {
+			return errNoAnswer
+		}
 		l.totals = last.Totals
 		return nil
 	}

@@ -63,6 +63,9 @@ func (v *view) pages(ctx context.Context, q client.DiffQuery, each func(*client.
 
 // rebaseAll makes a page what is told against the bases, and its totals those of all pages.
 func (v *view) rebaseAll(ctx context.Context, q client.DiffQuery, page *client.Changes) error {
+	if v.asBegun(ctx) {
+		return nil
+	}
 	part := page.Next != "" || q.After != ""
 	var err error
 	if part {
@@ -255,9 +258,7 @@ func (v *view) judge(ctx context.Context, items []client.Change) (*judged, error
 		if !verdicts[i].Changed {
 			continue
 		}
-		p, kind := places[i].Path, treediff.Kind(items[i].Kind)
-		plain := kind == "" || kind == treediff.Link || kind == treediff.File && items[i].Size <= treediff.MaxSide ||
-			kind == treediff.Dir && items[i].Status == client.ChangeModified
+		p, plain := places[i].Path, hasSide(&items[i]) || places[i].Kind == beneath.Dir && items[i].Status == client.ChangeModified
 		if verdicts[i].Known && plain && items[i].Unreadable == "" {
 			j.base[p] = look.Base(p)
 		}
@@ -272,6 +273,51 @@ func (v *view) judge(ctx context.Context, items []client.Change) (*judged, error
 		}
 	}
 	return j, nil
+}
+
+// asBegun reports whether the source surely has what the session began with wherever a layer of
+// the tree says something: then the sandbox's own difference takes nobody's work back. It says so
+// of most sessions in a tenth of the time that the sandbox takes to compare; where it does not,
+// a list of the sandbox is to be judged.
+func (v *view) asBegun(ctx context.Context) bool {
+	if len(v.against) > 0 {
+		return false
+	}
+	t, err := v.store.Get(v.tree.Session) // as it is by now
+	if err != nil {
+		return false
+	}
+	opened, err := v.store.OpenLayers(t.Layers())
+	if err != nil {
+		return false
+	}
+	defer opened.Close()
+	places, err := touched(ctx, opened.Files)
+	if err != nil {
+		return false
+	}
+	_, verdicts, err := v.verdicts(ctx, places)
+	if err != nil {
+		return false
+	}
+	for i, is := range verdicts {
+		merged := places[i].Kind == beneath.Dir && places[i].Status == client.ChangeModified
+		if is.Changed || is.Dir && !merged {
+			return false // a directory that goes takes along what is in it
+		}
+	}
+	return true
+}
+
+// hasSide reports whether the daemon can compare what the session has at a change.
+func hasSide(c *client.Change) bool {
+	switch treediff.Kind(c.Kind) {
+	case "", treediff.Link:
+		return true
+	case treediff.File:
+		return c.Size <= treediff.MaxSide
+	}
+	return false
 }
 
 func (v *view) verdicts(ctx context.Context, places []apply.Place) (*apply.Look, []apply.Verdict, error) {
@@ -396,7 +442,10 @@ func readArchive(from io.Reader, each func(path string, now treediff.Side) error
 // patch writes the patch of all that is asked for: the sandbox's own, unless somebody has
 // changed the source at one of them.
 func (v *view) patch(ctx context.Context, q client.DiffQuery, w io.Writer) (*patched, error) {
-	changed, err := v.survey(ctx, q)
+	changed, err := false, error(nil)
+	if !v.asBegun(ctx) {
+		changed, err = v.survey(ctx, q)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -406,7 +455,7 @@ func (v *view) patch(ctx context.Context, q client.DiffQuery, w io.Writer) (*pat
 	} else {
 		out.Totals, err = v.TreeDiff(ctx, out.query(q.Paths), 0, w)
 	}
-	if err != nil || !changed && out.Files == 0 {
+	if err != nil || !changed && (out.Files == 0 || v.asBegun(ctx)) {
 		return &out.patched, err
 	}
 	// What was changed in the source while the patch was made may be taken back in it.
@@ -488,6 +537,8 @@ func (o *patch) choose(j *judged, items []client.Change) (paths []string) {
 			}
 		case c.Status == client.ChangeType && c.Kind == dir:
 			paths, whole = append(paths, p), p
+		case c.Status == client.ChangeType && c.OldKind == dir && (!hasSide(c) || c.Unreadable != ""):
+			o.LeftOut++
 		case c.Status == client.ChangeType && c.OldKind == dir: // what was in it is told by itself
 			j.base[p] = &apply.Base{}
 		case c.Kind == dir && c.Status == client.ChangeModified:

@@ -206,13 +206,18 @@ type bases struct {
 
 func (d *state) bases(since int64) (bases, error) {
 	notes, err := d.readNotes(since)
-	entries, more := os.ReadDir(d.path(baseDir))
+	dir, more := os.Open(d.path(baseDir))
 	if errors.Is(more, os.ErrNotExist) {
-		more = nil
+		return bases{since, nil, notes}, err
 	}
-	b := bases{since, make(map[string]bool, len(entries)), notes}
-	for _, e := range entries {
-		b.names[baseDir+"/"+e.Name()] = true
+	var names []string
+	if more == nil {
+		names, more = dir.Readdirnames(-1)
+		_ = dir.Close() // it was read alone
+	}
+	b := bases{since, make(map[string]bool, len(names)), notes}
+	for _, name := range names {
+		b.names[baseDir+"/"+name] = true
 	}
 	return b, errors.Join(err, more)
 }

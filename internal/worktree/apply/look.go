@@ -49,6 +49,8 @@ type Verdict struct {
 	Changed bool
 	// Known: Base gives what the session began with.
 	Known bool
+	// Dir: the source has a directory there.
+	Dir bool
 }
 
 // Judge judges changes as an apply does. A file that was removed from the source is known by
@@ -70,36 +72,49 @@ func (l *Look) Judge(ctx context.Context, places []Place) ([]Verdict, error) {
 				return err
 			}
 			p := &places[i]
-			changed := l.changed(&had, dirs, all, p)
+			changed, dir := l.changed(&had, dirs, all, p)
 			_, wrote := all[p.Path]
-			known := had.kept(p.Path)
+			known := changed && had.kept(p.Path)
 			if _, mode := had.dirMode(p.Path); p.dir() && mode {
 				known = true
 			}
-			verdicts[i] = Verdict{changed, changed && !wrote && known}
+			verdicts[i] = Verdict{changed, changed && !wrote && known, dir}
 		}
 		return nil
 	})
 	return verdicts, err
 }
 
-func (l *Look) changed(had *bases, dirs *dirs, all map[string]own, p *Place) bool {
+func (l *Look) changed(had *bases, dirs *dirs, all map[string]own, p *Place) (changed, dir bool) {
 	var now version
 	parent, err := dirs.dir(path.Dir(p.Path))
 	if err == nil {
-		now, err = versionOf(parent, path.Base(p.Path), nil, nil)
+		now, err = glance(parent, path.Base(p.Path))
 	}
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), err == nil && now.Kind == "":
-		return p.Status != client.ChangeAdded || p.Kind != beneath.Dir && had.has(p.Path)
+		return p.Status != client.ChangeAdded || p.Kind != beneath.Dir && had.has(p.Path), false
 	case err != nil:
-		return true
+		return true, false
 	case now.Kind == beneath.Dir && p.Kind != beneath.Dir:
-		return had.another(p.Path, now, l.Since-l.Back, all)
+		return had.another(p.Path, now, l.Since-l.Back, all), true
 	case now.Kind == beneath.Dir: // what is in it says more
-		return p.dir() && had.moded(p.Path, now, l.Since-l.Back, all)
+		return p.dir() && had.moded(p.Path, now, l.Since-l.Back, all), true
 	}
-	return now.CTime > l.Since-l.Back && !all[p.Path].wrote(now)
+	return now.CTime > l.Since-l.Back && !all[p.Path].wrote(now), false
+}
+
+// glance is versionOf without content, with one call of the system for a file.
+func glance(parent int, name string) (version, error) {
+	var st unix.Statx_t
+	err := unix.Statx(parent, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS, &st)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return version{}, nil
+	case err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0:
+		return versionOf(parent, name, nil, nil)
+	}
+	return version{Kind: beneath.File, Perm: uint32(st.Mode) & 0o777, Size: int64(st.Size), CTime: st.Ctime.Sec*1e9 + int64(st.Ctime.Nsec)}, nil
 }
 
 // Base is what a session began with at a path: a file, a directory, or nothing.

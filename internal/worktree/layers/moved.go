@@ -270,6 +270,13 @@ func read(fd int, name string) (below string, is origin, err error) {
 	return name, is, nil
 }
 
+// Hides says whether an open directory of a layer hides what the layers below and the source have
+// at its path, and whether it is one that was moved, with files that have another path there.
+func Hides(fd int) (opaque, moved bool, err error) {
+	below, is, err := read(fd, "")
+	return is.opaque, below != "", err
+}
+
 // attribute is one of a directory, and whether it has one of that name.
 func attribute(fd int, name string) (value string, there bool, err error) {
 	var buf [beneath.MaxPath + 1]byte // an overlay writes 256 bytes at most, and mount.Weld whole paths
