@@ -534,6 +534,23 @@ func TestIdleConnectionsAndFewDescriptors(t *testing.T) {
 	if err != nil || h.Status != "ok" {
 		t.Fatalf("ready: %+v, %v", h, err)
 	}
+	// And with none left at all: accept itself fails then.
+	free := 0
+	for ; ; free++ {
+		if _, err := os.Lstat(fmt.Sprintf("/proc/%d/fd/%d", d.cmd.Process.Pid, free)); err != nil {
+			break
+		}
+	}
+	limit := func(n int) {
+		mustNil(t, unix.Prlimit(d.cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(n), Max: 256}, nil))
+	}
+	limit(free)
+	soon, cancel := context.WithTimeout(t.Context(), time.Minute) // idle ones are let go by themselves after two
+	defer cancel()
+	if h, err := d.client().Ready(soon); err != nil || h.Status != "ok" {
+		t.Fatalf("ready without a descriptor: %+v, %v", h, err)
+	}
+	limit(256)
 	s, err := d.client().CreateSession(t.Context(), client.SessionCreate{})
 	mustNil(t, err)
 	if err := errors.Join(running(s.ID, "echo here", "here\n"), running(first.ID, "touch go; echo let", "let\n"), <-ran); err != nil {

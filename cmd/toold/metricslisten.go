@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"golang.org/x/net/netutil"
+
+	"github.com/toold/toold/internal/descriptor"
 )
 
-// metricsConns bounds the connections to the metrics' listener; others wait in the kernel's
-// queue. Everybody who can
-// reach its address may connect, so that what is left of the daemon's descriptors
-// must not depend on them.
-const metricsConns = 64
+// metricsConns is how many connections there may be to the metrics' listener; others wait in the
+// kernel's queue. Everybody who can reach its address may connect, so that what is left of the
+// daemon's descriptors must not depend on them.
+func metricsConns() int { return max(1, min(64, descriptor.Share()/4)) }
 
 // listenMetrics listens at addr; nil when that is empty.
 func listenMetrics(addr string) (net.Listener, error) {
@@ -28,7 +29,7 @@ func listenMetrics(addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metrics.listen: %w; choose another address, or an empty one to turn it off", err)
 	}
-	return netutil.LimitListener(ln, metricsConns), nil
+	return netutil.LimitListener(ln, metricsConns()), nil
 }
 
 // addressOf is where ln really listens, which differs from what was configured

@@ -33,3 +33,24 @@ func TestUse(t *testing.T) {
 		t.Errorf("a closed file: %v, called %v", err, called)
 	}
 }
+
+// TestShare: a third of the limit of this process as it is now, and never nothing.
+func TestShare(t *testing.T) {
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
+			t.Error(err)
+		}
+	})
+	for limit, want := range map[uint64]int{0: 1, 2: 1, 90: 30, 100: 33} {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: own.Max}); err != nil {
+			t.Fatal(err)
+		}
+		if got := descriptor.Share(); got != want {
+			t.Errorf("of %d: got %d, want %d", limit, got, want)
+		}
+	}
+}

@@ -8,8 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
+
+	"github.com/toold/toold/internal/descriptor"
 )
 
 // Share bounds what the networks below it use together: those of one session, of a tenant, of the
@@ -36,15 +37,9 @@ func NewShare(of string, over *Share, limits func() Limits) *Share {
 // descriptors is how many a connection may need: two ends, and a pipe for each direction.
 const descriptors = 6
 
-// Room is how many connections this process may have open at once with half of the descriptors
-// that it may have. The other half is for everything else that it does.
-func Room() int {
-	var most unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &most); err != nil {
-		most.Cur = 1024 // as systems have it by default
-	}
-	return max(1, int(min(most.Cur, 1<<30)/2/descriptors))
-}
+// Room is how many connections this process may have open at once with the share of its
+// descriptors that is for them.
+func Room() int { return max(1, descriptor.Share()/descriptors) }
 
 // wait waits until there may be a further connection.
 func (s *Share) wait(ctx context.Context) error {

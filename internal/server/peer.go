@@ -59,10 +59,13 @@ func peerGroups(fd int) ([]uint32, error) {
 type peerConn struct {
 	*net.UnixConn
 	peer peer
+	key  int64 // quotaKey(peer) when it was made
 
 	once    sync.Once
 	release func()
 }
+
+func (c *peerConn) owner() int64 { return c.key }
 
 // Close closes the connection and gives its place back.
 func (c *peerConn) Close() error {
@@ -84,6 +87,9 @@ type peerListener struct {
 func (l *peerListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
+		if noDescriptor(err) && l.server.idle.evict(reserve) {
+			continue // at once: who waits here may be the one that asks what is wrong
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -98,37 +104,26 @@ func (l *peerListener) Accept() (net.Conn, error) {
 			continue
 		}
 		// Only for who may have one: others close no connection of anybody's.
-		if !l.server.idle.room(maxOpen(p.uid)) {
+		mine, most := bounds(p.uid)
+		if err := l.server.idle.room(key, mine, most); err != nil {
 			conns.give(key, 1)
-			refuse(uc, errAllBusy)
+			refuse(uc, err)
 			continue
 		}
-		return &peerConn{UnixConn: uc, peer: p, release: func() { conns.give(key, 1) }}, nil
+		return &peerConn{UnixConn: uc, peer: p, key: key, release: func() { conns.give(key, 1) }}, nil
 	}
 }
 
-// strangers is the quota key that all peers share who are nobody to the daemon:
-// a container that could connect has tens of thousands of uids.
-const strangers = -1
+// noDescriptor reports whether err is that this process, or the host, has too many files open.
+func noDescriptor(err error) bool { return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) }
 
+// quotaKey is whose connections and requests p's are counted with.
 func (s *Server) quotaKey(p peer) int64 {
 	if _, err := s.identity.Load().resolve(p); err != nil {
 		return strangers
 	}
 	return int64(p.uid)
 }
-
-// errTooMany is what a connection above the cap of its user gets, and errAllBusy one for which
-// there is no descriptor to spare. Nothing of them depends on the request, which is not read.
-var (
-	errTooMany = &client.Error{
-		Code: client.CodeOverloaded, Message: "this user has too many connections open", Hint: "close idle connections or reuse them",
-	}
-	errAllBusy = &client.Error{
-		Code: client.CodeOverloaded, Message: "all connections that toold has descriptors for are at work",
-		Hint: "try again in a moment; an admin can raise the limit of open files of toold (LimitNOFILE)",
-	}
-)
 
 func refuse(c *net.UnixConn, why *client.Error) {
 	defer func() { _ = c.Close() }()
