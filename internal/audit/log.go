@@ -279,11 +279,11 @@ func (l *Log) flush() error {
 // is missing.
 func (l *Log) addOwn(add func([]byte)) error {
 	var own []record.Body
+	if l.found != nil { // first: it is at the place of records that are missing
+		own = append(own, record.Body{Kind: record.KindTampered, Tampered: l.found})
+	}
 	if l.torn != nil {
 		own = append(own, record.Body{Kind: record.KindTorn, Torn: l.torn})
-	}
-	if l.found != nil {
-		own = append(own, record.Body{Kind: record.KindTampered, Tampered: l.found})
 	}
 	if !l.gap.Since.IsZero() {
 		own = append(own, record.Body{Kind: record.KindGap, Gap: &l.gap})

@@ -117,13 +117,52 @@ func findIn(name string, seq uint64) (head, error) {
 	if err == nil && first > seq {
 		return head{}, errMovedAway
 	}
-	for end, err = lineEndBefore(f, end); err == nil && end > 0; end, err = lineEndBefore(f, end-1) {
+	if end, err = lineEndBefore(f, end); err != nil {
+		return head{}, errNotFound
+	}
+	return search(f, end, seq)
+}
+
+// search is find among the records of f that end at end. It halves what they are in: a log may be
+// far ahead of its note. Where that meets a line that is not a record, it looks from the end, since
+// what is wrong with a line is for the check of the whole to say.
+func search(f io.ReaderAt, end int64, seq uint64) (head, error) {
+	for from := int64(0); from < end; {
+		start, err := lineEndBefore(f, from+(end-from)/2)
+		if err != nil {
+			return head{}, errNotFound
+		}
+		line, err := record.NewReader("", io.NewSectionReader(f, start, end-start)).Next()
+		if err != nil {
+			break
+		}
+		r, err := record.Decode(line.Text)
+		switch {
+		case err != nil:
+			return searchBack(f, end, seq)
+		case r.Seq == seq:
+			return head{r.Seq, r.Hash}, nil
+		case r.Seq > seq:
+			end = start
+		default:
+			from = start + int64(len(line.Text)) + 1
+		}
+	}
+	return head{}, errNotFound
+}
+
+// searchBack is search, line by line from the end.
+func searchBack(f io.ReaderAt, end int64, seq uint64) (head, error) {
+	for end > 0 {
 		at, err := lastOf(f, end)
 		if err == nil && at.seq == seq {
 			return at, nil
 		}
 		if err != nil || at.seq < seq {
-			break // what is wrong with the line is for the check of the whole to say
+			break
+		}
+		if end, err = lineEndBefore(f, end-1); err != nil {
+			break
 		}
 	}
 	return head{}, errNotFound

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -271,6 +272,86 @@ func (f *life) noticed() {
 			f.t.Errorf("start %d after it says it again: %d records", i+1, n-said)
 		}
 		said = n
+	}
+}
+
+// TestTornAndMissing: that records are missing is on record once, also where the log ends in the
+// middle of one of them.
+func TestTornAndMissing(t *testing.T) {
+	t.Parallel()
+	for _, keep := range []int{1, 2, 3} {
+		f := &life{t: t, path: filepath.Join(t.TempDir(), record.DefaultName)}
+		c := Config{Path: f.path, Note: func(e End) error { f.last = e; return nil }}
+		l := open(t, c)
+		for i := range 5 {
+			if err := l.Decided(decision(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.SplitAfter(f.contents()[f.path], "\n")
+		f.write(f.path, strings.Join(lines[:keep], "")+lines[keep][:40])
+		for start := range 3 {
+			c.Last = f.last
+			l := open(t, c)
+			l.checking.Wait()
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			text := f.contents()[f.path]
+			if tampered, torn := strings.Count(text, `"kind":"tampered"`), strings.Count(text, `"kind":"torn"`); tampered != 1 || torn != 1 {
+				t.Errorf("of 5 %d are left, start %d: %d records say that some are missing, %d that one is torn", keep, start+1, tampered, torn)
+			}
+		}
+	}
+}
+
+// readCounter counts the bytes that are read.
+type readCounter struct {
+	io.ReaderAt
+	n int64
+}
+
+func (c *readCounter) ReadAt(p []byte, at int64) (int, error) {
+	n, err := c.ReaderAt.ReadAt(p, at)
+	c.n += int64(n)
+	return n, err
+}
+
+// TestSearch: a record is found without reading what stands before and behind it, where the log is
+// as it was written; where it is not, if all from the record on is. One that is not there is not.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	const many = 20_000
+	var text []byte
+	var ends []int
+	hash := record.Genesis
+	for i := range uint64(many) {
+		text, hash = record.AppendLine(text, 2*i+1, hash, []byte(`"time":"2026-01-01T00:00:00Z","kind":"decision","reason":"`+strings.Repeat("x", int(i%700))+`"`))
+		ends = append(ends, len(text))
+	}
+	whole := &readCounter{ReaderAt: bytes.NewReader(text)}
+	for _, i := range []int{0, 1, 2, many / 2, many - 2, many - 1} {
+		at, err := search(whole, int64(len(text)), uint64(2*i+1))
+		if want, _ := lastOf(whole, int64(ends[i])); err != nil || at != want {
+			t.Errorf("record %d: got %v, %v", 2*i+1, at, err)
+		}
+	}
+	for _, seq := range []uint64{0, 2, many, 2 * many} {
+		if at, err := search(whole, int64(len(text)), seq); !errors.Is(err, errNotFound) {
+			t.Errorf("record %d: got %v, %v", seq, at, err)
+		}
+	}
+	if whole.n > 40<<20 { // 10 searches of 15 steps, each within two buffers
+		t.Errorf("%d MiB were read", whole.n>>20)
+	}
+	broken := bytes.NewReader(bytes.Replace(text, []byte(`"kind":"decision"`), []byte(`"kind":"decisiun"`), many-10))
+	for seq, want := range map[uint64]error{2*many - 5: nil, 11: errNotFound} {
+		if at, err := search(broken, int64(len(text)), seq); !errors.Is(err, want) {
+			t.Errorf("record %d of a changed log: got %v, %v", seq, at, err)
+		}
 	}
 }
 
