@@ -180,6 +180,9 @@ func lookFrom(ctx context.Context, x *subject, p auth.Principal, against string,
 func (s *shared) sourceLook(t *layers.Tree, source *os.File) *apply.Look {
 	return &apply.Look{
 		Dir: s.store.ApplyDir(t.Session), Source: source, Owner: thread.User{UID: t.UID, GID: t.GID}, Since: t.Since, Back: t.SetBack(),
+		Lost: func(what error) {
+			s.log.Warn("notes of what the source had are lost", "session", t.Session, "error", what)
+		},
 	}
 }
 

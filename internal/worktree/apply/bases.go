@@ -9,9 +9,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/toold/toold/internal/beneath"
@@ -135,65 +138,108 @@ const (
 	Mode What = "mode"
 )
 
-// note is a line of the notes.
+// note is a line of the notes: the CRC-32 of its JSON in hex, a blank, and that. Older versions
+// wrote the JSON alone. What is damaged is no note.
 type note struct {
 	Path raw `json:"path"`
 	Noted
+}
+
+func (n note) line() []byte {
+	text, _ := json.Marshal(n) // never fails for such
+	return fmt.Appendf(nil, "%08x %s\n", crc32.ChecksumIEEE(text), text)
+}
+
+func (n *note) read(line []byte) (ok bool) {
+	if len(line) > 0 && line[0] != '{' {
+		sum, text, _ := bytes.Cut(line, []byte{' '})
+		if string(sum) != fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)) {
+			return false
+		}
+		line = text
+	}
+	return json.Unmarshal(line, n) == nil && n.Path != "" && slices.Contains([]What{Nothing, Gone, Some, Dir, Mode}, n.Is)
 }
 
 func (d *state) notes(since int64) string {
 	return d.path(fmt.Sprintf("%s/%s-%d", baseDir, noteName, since))
 }
 
-// addNotes appends to the notes. What a crash has cut is no note.
-func (d *state) addNotes(since int64, notes map[string]Noted) error {
+// addNotes appends to the notes, up to maxNotes. It tells how many are left out: of these nothing
+// is known.
+func (d *state) addNotes(since int64, notes map[string]Noted, room func(bytes int64) error) (left int, err error) {
 	if len(notes) == 0 {
-		return nil
+		return 0, nil
 	}
 	if err := os.MkdirAll(d.path(baseDir), 0o700); err != nil {
-		return err
+		return 0, err
 	}
 	f, err := os.OpenFile(d.notes(since), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer f.Close()
 	st, err := f.Stat()
-	if err != nil || st.Size() > maxNotes {
-		return err
-	}
-	lines := []byte{'\n'}
-	for path, is := range notes {
-		line, _ := json.Marshal(note{raw(path), is}) // never fails for such
-		lines = append(append(lines, line...), '\n')
-	}
-	_, err = f.Write(lines)
-	return err
-}
-
-// readNotes reads the notes of a session that began then: the first one of a path counts.
-func (d *state) readNotes(since int64) (map[string]Noted, error) {
-	all := make(map[string]Noted)
-	f, err := os.Open(d.notes(since))
-	if errors.Is(err, os.ErrNotExist) {
-		return all, nil
-	}
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 16*beneath.MaxPath)
-	for lines.Scan() {
-		var n note
-		if json.Unmarshal(lines.Bytes(), &n) != nil {
+	lines := []byte{'\n'} // what a crash has cut is a line by itself
+	for _, path := range slices.Sorted(maps.Keys(notes)) {
+		line := note{raw(path), notes[path]}.line()
+		if st.Size()+int64(len(lines)+len(line)) > maxNotes {
+			left++
 			continue
 		}
-		if _, known := all[string(n.Path)]; !known {
-			all[string(n.Path)] = n.Noted
+		lines = append(lines, line...)
+	}
+	if left == len(notes) {
+		return left, nil
+	}
+	if room != nil {
+		err = room(int64(len(lines)))
+	}
+	if err == nil {
+		_, err = f.Write(lines)
+	}
+	return left, err
+}
+
+// readNotes reads the notes of a session that began then, and tells of how many lines nothing
+// can be said, because they are damaged. The first note of a path counts. What is behind
+// maxNotes is unknown.
+func (d *state) readNotes(since int64) (all map[string]Noted, damaged int, err error) {
+	all = make(map[string]Noted)
+	f, err := os.Open(d.notes(since))
+	if errors.Is(err, os.ErrNotExist) {
+		return all, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	defer f.Close()
+	in := bufio.NewReaderSize(io.LimitReader(f, maxNotes), 4*beneath.MaxPath)
+	for {
+		line, long, err := in.ReadLine()
+		for more := long; more && err == nil; {
+			_, more, err = in.ReadLine()
+		}
+		if errors.Is(err, io.EOF) && !long {
+			return all, damaged, nil
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, damaged, err
+		}
+		var n note
+		switch {
+		case len(line) == 0:
+		case long || !n.read(line):
+			damaged++
+		default:
+			if _, known := all[string(n.Path)]; !known {
+				all[string(n.Path)] = n.Noted
+			}
 		}
 	}
-	return all, lines.Err()
 }
 
 // bases are the names of all bases in a private directory, and the notes of a session. Who
@@ -205,7 +251,7 @@ type bases struct {
 }
 
 func (d *state) bases(since int64) (bases, error) {
-	notes, err := d.readNotes(since)
+	notes, _, err := d.readNotes(since)
 	dir, more := os.Open(d.path(baseDir))
 	if errors.Is(more, os.ErrNotExist) {
 		return bases{since, nil, notes}, err

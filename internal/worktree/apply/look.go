@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path"
@@ -25,9 +26,12 @@ type Look struct {
 	Source      *os.File
 	Owner       thread.User
 	Since, Back int64
-	// Room is asked before Keep writes so many bytes to Dir: what there is none for has no
-	// base. It may be nil.
+	// Room is asked before Keep and Note write so many bytes to Dir: what there is none for has
+	// no base. It may be nil.
 	Room func(bytes int64) error
+	// Lost is told what the notes do not have any more, or cannot have: that is unknown. It may be
+	// nil.
+	Lost func(what error)
 
 	notes map[string]Noted // as the last Judge has read them; nil before
 }
@@ -134,7 +138,7 @@ func (l *Look) Base(path string) *Base {
 	}
 	notes := l.notes
 	if notes == nil {
-		if notes, err = d.readNotes(l.Since); err != nil {
+		if notes, _, err = d.readNotes(l.Since); err != nil {
 			return nil
 		}
 	}
@@ -149,11 +153,28 @@ func (l *Look) Base(path string) *Base {
 }
 
 // Notes gives what was noted of the session's paths.
-func (l *Look) Notes() (map[string]Noted, error) { return (&state{dir: l.Dir}).readNotes(l.Since) }
+func (l *Look) Notes() (map[string]Noted, error) {
+	notes, damaged, err := (&state{dir: l.Dir}).readNotes(l.Since)
+	if damaged > 0 {
+		l.lost("lines are damaged: %d", damaged)
+	}
+	return notes, err
+}
 
-// Note notes something of paths that have no note and no base.
+// Note notes something of paths that have no note and no base, as far as there is room for it: a
+// session has 16 MiB of notes at most.
 func (l *Look) Note(notes map[string]Noted) error {
-	return (&state{dir: l.Dir}).addNotes(l.Since, notes)
+	left, err := (&state{dir: l.Dir}).addNotes(l.Since, notes, l.Room)
+	if left > 0 {
+		l.lost("%d of %d paths are left out, because there are %d MiB of notes", left, len(notes), maxNotes>>20)
+	}
+	return err
+}
+
+func (l *Look) lost(format string, args ...any) {
+	if l.Lost != nil {
+		l.Lost(fmt.Errorf(format, args...))
+	}
 }
 
 // keepBytes is how much Keep reads of a source before it writes that down.
