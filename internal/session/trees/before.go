@@ -144,5 +144,4 @@ func (x *subject) dropOldest() (err error) {
 func (s *Service) Over(session string) {
 	s.messages.Delete(session)
 	s.seen.Delete(session)
-	s.unwelded.Delete(session)
 }

@@ -247,7 +247,7 @@ func (k *seen) list(ctx context.Context, d *os.File, dir string, in *seenDir, f 
 // notesOf says of paths that the source does not have what the session began with there. A
 // file that an overlay has copied up names the one that it was copied from: if that is no
 // more, somebody has removed it, and if it is, the session has moved it. It needs file
-// handles of the source's file system; without them such a file counts as made. Above other
+// handles of the source's file system; without them nothing is said of such a file. Above other
 // layers it may be a copy of what one of those has, and nothing is said.
 func notesOf(upper, source *os.File, absent []string, layered bool) map[string]apply.Noted {
 	notes := make(map[string]apply.Noted, len(absent))
@@ -258,7 +258,8 @@ func notesOf(upper, source *os.File, absent []string, layered bool) map[string]a
 		}
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
-			switch origin := originOf(fd); {
+			switch origin, copied := originOf(fd); {
+			case copied && origin == nil: // of what nobody knows
 			case origin == nil || alive(source, *origin):
 				notes[p] = apply.Noted{Is: apply.Nothing}
 			case !layered:
@@ -270,18 +271,19 @@ func notesOf(upper, source *os.File, absent []string, layered bool) map[string]a
 	return notes
 }
 
-// originOf is the handle of the file that a file of an upper layer was copied from; nil
-// where there is none. The kernel's struct ovl_fb is a head of 21 bytes: version, magic,
-// its own length, flags, the handle's type, and the file system's UUID.
-func originOf(fd int) *unix.FileHandle {
+// originOf says whether a file of an upper layer was copied from one, and gives the handle of
+// that; nil where it has none: of a source whose file system has no handles the attribute is
+// empty. The kernel's struct ovl_fb is a head of 21 bytes: version, magic, its own length, flags,
+// the handle's type, and the file system's UUID.
+func originOf(fd int) (h *unix.FileHandle, copied bool) {
 	const head, magic, atLen, atType = 21, 0xfb, 2, 4
 	b := make([]byte, 256)
 	n, err := unix.Getxattr(fmt.Sprintf("/proc/self/fd/%d", fd), "trusted.overlay.origin", b)
 	if err != nil || n < head || b[1] != magic || int(b[atLen]) != n {
-		return nil
+		return nil, err == nil
 	}
-	h := unix.NewFileHandle(int32(b[atType]), b[head:n])
-	return &h
+	handle := unix.NewFileHandle(int32(b[atType]), b[head:n])
+	return &handle, true
 }
 
 // alive reports whether a file of the source's file system is there; it is where that cannot
