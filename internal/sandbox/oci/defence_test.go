@@ -74,6 +74,9 @@ func TestKernelFiles(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
+	if got := l.out("cat /proc/sys/net/core/tstamp_allow_data 2>/dev/null || echo 0"); strings.TrimSpace(got) != "0" {
+		t.Errorf("tstamp_allow_data is %q, want 0 where a network has it", got)
+	}
 	if got := l.out("find /sys -path '/sys/fs/cgroup/*/*' -prune -o -path /sys/fs/cgroup/cgroup.procs -prune -o -type f -print"); got != "/sys/devices/system/cpu/online" {
 		t.Errorf("/sys has %s", got)
 	}

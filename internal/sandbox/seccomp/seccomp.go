@@ -129,7 +129,8 @@ func ioctlRules() []specs.LinuxSyscall {
 
 // setsockoptRules refuse to attach a filter to a socket, or to lock one there. The
 // kernel frees filters in work items that wait for each other, and thousands of
-// them at once stop it. Linux has no option of a socket above the bits that are
+// them at once stop it. They also refuse the option by which the kernel keeps in the
+// socket when each packet was sent, which is counted for nobody. Linux has no option of a socket above the bits that are
 // looked at.
 func setsockoptRules() []specs.LinuxSyscall {
 	var rules []specs.LinuxSyscall
@@ -138,7 +139,8 @@ func setsockoptRules() []specs.LinuxSyscall {
 	}
 	const optionBits = 7
 	for _, option := range allBut(optionBits, unix.SO_ATTACH_FILTER, unix.SO_LOCK_FILTER,
-		unix.SO_ATTACH_BPF, unix.SO_ATTACH_REUSEPORT_CBPF, unix.SO_ATTACH_REUSEPORT_EBPF) {
+		unix.SO_ATTACH_BPF, unix.SO_ATTACH_REUSEPORT_CBPF, unix.SO_ATTACH_REUSEPORT_EBPF,
+		unix.SO_TIMESTAMPING, unix.SO_TIMESTAMPING_NEW) {
 		rules = append(rules, allow("setsockopt", masked(1, 0xffffffff, unix.SOL_SOCKET), option.of(2)))
 	}
 	return rules

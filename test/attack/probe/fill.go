@@ -22,12 +22,17 @@ const enough = 48 << 20
 var fillers = map[string]func() (int, error){
 	"tcp":      fillTCP,
 	"udp":      fillUDP,
+	"errors":   fillErrors,
+	"sent":     fillSent,
 	"netlink":  fillNetlink,
 	"unix":     func() (int, error) { return fillPair(unix.SOCK_STREAM) },
 	"datagram": func() (int, error) { return fillPair(unix.SOCK_DGRAM) },
 	"pipe":     fillPipe,
 	"memory":   fillSharedMemory,
 	"queue":    fillQueue,
+	"set":      fillSet,
+	"event":    fillEvents,
+	"epoll":    fillEpoll,
 }
 
 // kernelMemory fills the kernel with what the first argument says until it holds enough, or no more is to
@@ -36,8 +41,9 @@ func kernelMemory(args []string) {
 	held, n := 0, 0
 	var err error
 	most := 4000
-	if args[0] == "netlink" {
-		most = 300 // some kernels say of none what is in it
+	switch args[0] {
+	case "errors", "netlink", "sent":
+		most = 300 // some kernels do not say what is in it
 	}
 	for n = 0; n < most && held < enough && err == nil; n++ {
 		var more int
@@ -88,34 +94,39 @@ func sender(fd int) func([]byte) (int, error) {
 }
 
 func fillTCP() (int, error) {
-	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	pair, err := connected()
 	if err != nil {
 		return 0, err
+	}
+	_ = unix.SetNonblock(pair[1], true)
+	return stuff(sender(pair[1])), nil
+}
+
+// connected is both ends of a TCP connection with large buffers.
+func connected() (pair [2]int, err error) {
+	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return pair, err
 	}
 	defer unix.Close(l)
 	if err := errors.Join(unix.Bind(l, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(l, 1)); err != nil {
-		return 0, err
+		return pair, err
 	}
 	at, err := unix.Getsockname(l)
 	if err != nil {
-		return 0, err
+		return pair, err
 	}
-	c, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return 0, err
+	if pair[0], err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0); err != nil {
+		return pair, err
 	}
 	for _, option := range []int{unix.SO_RCVBUF, unix.SO_SNDBUF} {
-		_ = unix.SetsockoptInt(c, unix.SOL_SOCKET, option, 8<<20)
+		_ = unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, option, 8<<20)
 	}
-	if err := unix.Connect(c, at); err != nil {
-		return 0, err
+	if err := unix.Connect(pair[0], at); err != nil {
+		return pair, err
 	}
-	a, _, err := unix.Accept(l)
-	if err != nil {
-		return 0, err
-	}
-	_ = unix.SetNonblock(a, true)
-	return stuff(sender(a)), nil
+	pair[1], _, err = unix.Accept(l)
+	return pair, err
 }
 
 func fillUDP() (int, error) {
@@ -150,6 +161,81 @@ func fillUDP() (int, error) {
 		_ = unix.Sendto(fd, block, unix.MSG_DONTWAIT, at)
 	}
 	return read * len(block), nil
+}
+
+// fillErrors has a socket keep the errors about what it sends to a port where nobody listens, each with
+// the packet.
+func fillErrors() (int, error) {
+	closed, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.Bind(closed, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return 0, err
+	}
+	to, err := unix.Getsockname(closed)
+	if err != nil {
+		return 0, err
+	}
+	_ = unix.Close(closed)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return 0, err
+	}
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 8<<20)
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1); err != nil {
+		return 0, err
+	}
+	block := make([]byte, 1400)
+	for range 4000 {
+		_ = unix.Sendto(fd, block, unix.MSG_DONTWAIT, to) // each second one says what is in the way of the one before
+	}
+	return received(fd), nil
+}
+
+// received is what the kernel says that a socket keeps to be read, errors too; 0 where it does not say.
+func received(fd int) int {
+	var of [9]uint32
+	size := uint32(unsafe.Sizeof(of))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO, uintptr(unsafe.Pointer(&of)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return 0
+	}
+	return int(of[0])
+}
+
+// fillSent has a connection keep a copy of each packet that it has sent, for the time at which that was.
+func fillSent() (int, error) {
+	pair, err := connected()
+	if err != nil {
+		return 0, err
+	}
+	_ = unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_RCVBUF, 4<<20)
+	const scheduled, software = 1 << 8, 1 << 1
+	_ = unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_TIMESTAMPING, scheduled|software|1<<4)
+	option := make([]byte, unix.CmsgSpace(4))
+	binary.NativeEndian.PutUint64(option, uint64(unix.CmsgLen(4)))
+	binary.NativeEndian.PutUint32(option[8:], unix.SOL_SOCKET)
+	binary.NativeEndian.PutUint32(option[12:], unix.SO_TIMESTAMPING)
+	binary.NativeEndian.PutUint32(option[16:], scheduled|software)
+	block, in := make([]byte, 16<<10), make([]byte, 64<<10)
+	for range 32 {
+		n, err := unix.SendmsgN(pair[0], block, option, nil, unix.MSG_DONTWAIT)
+		if err != nil {
+			n, err = unix.Write(pair[0], block)
+		}
+		if err != nil {
+			return 0, err
+		}
+		for n > 0 {
+			more, err := unix.Read(pair[1], in)
+			if err != nil {
+				return 0, err
+			}
+			n -= more
+		}
+	}
+	return received(pair[0]), nil
 }
 
 // fillNetlink has the kernel answer messages that it does not know, with the message.
@@ -223,3 +309,62 @@ func fillQueue() (int, error) {
 		return len(msg.text), nil
 	}), nil
 }
+
+// fillSet makes semaphores, of which the kernel keeps 64 bytes each.
+func fillSet() (int, error) {
+	const number = 250
+	_, _, errno := unix.Syscall(unix.SYS_SEMGET, unix.IPC_PRIVATE, number, unix.IPC_CREAT|0o600)
+	if errno != 0 {
+		return 0, errno
+	}
+	return number * 64, nil
+}
+
+// fillEvents has inotify keep what happens to files with long names.
+func fillEvents() (int, error) {
+	fd, err := unix.InotifyInit1(0)
+	if err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		return 0, err
+	}
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_ALL_EVENTS); err != nil {
+		return 0, err
+	}
+	name := dir + "/" + strings.Repeat("x", 250)
+	for i := range 2000 { // each is another event than the one before, with which the kernel would merge it
+		if err := os.WriteFile(name+strconv.Itoa(i%2), nil, 0o600); err != nil {
+			return 0, err
+		}
+		_ = os.Remove(name + strconv.Itoa(i%2))
+	}
+	return unix.IoctlGetInt(fd, unix.TIOCINQ)
+}
+
+// fillEpoll has an epoll wait for many files. Each that it waits for is 128 bytes of the kernel's.
+func fillEpoll() (int, error) {
+	fd, err := unix.EpollCreate1(0)
+	if err != nil {
+		return 0, err
+	}
+	if len(waited) == 0 {
+		for range 1000 {
+			e, err := unix.Eventfd(0, 0)
+			if err != nil {
+				return 0, err
+			}
+			waited = append(waited, e)
+		}
+	}
+	for _, e := range waited {
+		if err := unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, e, &unix.EpollEvent{Events: unix.EPOLLIN}); err != nil {
+			return 0, err
+		}
+	}
+	return len(waited) * 128, nil
+}
+
+// waited are what each epoll of fillEpoll waits for.
+var waited []int

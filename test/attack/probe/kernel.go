@@ -361,13 +361,15 @@ func filters([]string) {
 		{"port", unix.SO_ATTACH_REUSEPORT_CBPF},
 		{"port-bpf", unix.SO_ATTACH_REUSEPORT_EBPF},
 		{"lock", unix.SO_LOCK_FILTER},
+		{"sent", unix.SO_TIMESTAMPING},
+		{"sent-64", unix.SO_TIMESTAMPING_NEW},
 	} {
 		for name, high := range map[string]uintptr{o.name: 0, o.name + "-high": 1 << 40} {
 			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 			if err == nil {
 				value := int32(1)
 				p, size := uintptr(unsafe.Pointer(&prog)), unsafe.Sizeof(prog)
-				if o.option == unix.SO_LOCK_FILTER || strings.HasSuffix(o.name, "bpf") {
+				if o.option != unix.SO_ATTACH_FILTER && o.option != unix.SO_ATTACH_REUSEPORT_CBPF {
 					p, size = uintptr(unsafe.Pointer(&value)), unsafe.Sizeof(value)
 				}
 				err = sys(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET|high, uintptr(o.option)|high, p, size)

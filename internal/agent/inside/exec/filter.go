@@ -140,10 +140,11 @@ func (s secret) only() program {
 }
 
 // refuseSocketFilters answers EPERM to setsockopt calls that attach a filter to a
-// socket, or lock one there.
+// socket, or lock one there, or have the kernel keep there when each packet was sent.
 func refuseSocketFilters() program {
 	options := refuseValues(2, unix.SO_ATTACH_FILTER, unix.SO_LOCK_FILTER,
-		unix.SO_ATTACH_BPF, unix.SO_ATTACH_REUSEPORT_CBPF, unix.SO_ATTACH_REUSEPORT_EBPF)
+		unix.SO_ATTACH_BPF, unix.SO_ATTACH_REUSEPORT_CBPF, unix.SO_ATTACH_REUSEPORT_EBPF,
+		unix.SO_TIMESTAMPING, unix.SO_TIMESTAMPING_NEW)
 	return append(program{
 		loadArg(1), insn(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, unix.SOL_SOCKET, 1, 0), ret(retAllow),
 	}, options...)
