@@ -239,7 +239,7 @@ func (d *daemon) api(ds *drivers, st *store.Store, tools *tool.Registry, trees *
 		Doctor: doctor.New(doctor.Config{
 			Sessions: m, Drivers: ds.all, Driver: d.cfg.Sandbox.Driver,
 			Host: func(ctx context.Context) []client.Check {
-				return slices.Concat(m.Checks(ctx), hardening.Checks(os.DirFS("/"), m.Limits()), []client.Check{trees.Check(), m.Caches.Check(), m.Collector.Check()}, m.DiskRoom().Checks())
+				return slices.Concat(m.Checks(ctx), hardening.Checks(os.DirFS("/"), m.Limits()), []client.Check{trees.Check(), m.Caches.Check(), m.Collector.Check()}, m.DiskRoom().Checks(), m.MemoryRoom().Checks())
 			},
 			Trees: trees,
 		}),

@@ -21,6 +21,8 @@ func (d *daemon) newMetrics(tools *tool.Registry, ds *drivers, st *store.Store) 
 		s.Caches, s.CacheLayers = d.manager.Caches.Bytes()
 		r := d.manager.DiskRoom()
 		s.Floor, s.Promised, s.Unwritten, s.Stopped = r.Floor, r.Promised, r.Unwritten, r.Stopped
+		left := d.manager.MemoryRoom()
+		s.Memory = metrics.Memory{Available: left.Free, Floor: left.Floor, Stopped: left.Stopped}
 	})
 	if images := ds.images[oci.Name]; images != nil { // those of an Engine are the Engine's
 		room.images = images.List

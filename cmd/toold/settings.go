@@ -56,7 +56,7 @@ func sessionSettings(c *config.Config, daemonPath string, private bool) session.
 		Records:       int64(c.Daemon.Records),
 		Skills:        skill.Load(c.Skills.Paths),
 		RequireImage:  c.Sandbox.RequireImage,
-		HostFree:      floor(&c.Daemon), DiskOvercommit: c.Sandbox.DiskOvercommit,
+		HostFree:      floor(c.Daemon.HostFree), HostMemory: floor(c.Daemon.HostMemory), DiskOvercommit: c.Sandbox.DiskOvercommit,
 		Policy:     c.Policy,
 		Approvals:  approvals(&c.Approvals),
 		Loop:       c.DoomLoop,
@@ -92,9 +92,9 @@ func sessionSettings(c *config.Config, daemonPath string, private bool) session.
 	return s
 }
 
-// floor is daemon.host_free, which was checked.
-func floor(d *config.Daemon) room.Floor {
-	bytes, percent, _ := d.Floor()
+// floor is daemon.host_free or daemon.host_memory, which were checked.
+func floor(text string) room.Floor {
+	bytes, percent, _ := config.Floor(text)
 	return room.Floor{Bytes: int64(bytes), Percent: percent}
 }
 

@@ -47,10 +47,11 @@ type Call struct {
 	admission
 	done chan struct{} // closed when it will not change any more
 
-	mu      sync.Mutex // guards the fields below
-	row     store.Call
-	started bool       // the agent may have been asked to run it
-	abortBy run.Reason // "" = nobody asked
+	mu        sync.Mutex // guards the fields below
+	row       store.Call
+	started   bool       // the agent may have been asked to run it
+	abortBy   run.Reason // "" = nobody asked
+	abortNote string     // for who reads the result, of what stopped it
 
 	held   held
 	input  func() // Options.Input; nil: nobody counts it
@@ -135,7 +136,7 @@ type twin struct {
 func notBegun(why run.Reason) error {
 	switch why {
 	case run.ReasonMemory:
-		return fault.Overloaded.Errorf("other calls of the session took too much of the host's memory: the call did not run").Next("make it again")
+		return fault.Overloaded.Errorf("the session's calls were ended to free memory of the host: the call did not run").Next("make it again")
 	case run.ReasonDisk:
 		return fault.Overloaded.Errorf("the host's disk is nearly full: the call did not run").Next("make it again when there is room")
 	}
@@ -260,11 +261,24 @@ func (c *Call) abort(why run.Reason) (first bool) {
 	return first
 }
 
-// endedFor reports whether the call was ended for why.
-func (c *Call) endedFor(why run.Reason) bool {
+// stop is abort with a note for who reads the result.
+func (c *Call) stop(why run.Reason, note string) (first bool) {
+	c.mu.Lock()
+	if c.abortBy == "" {
+		c.abortNote = note
+	}
+	c.mu.Unlock()
+	return c.abort(why)
+}
+
+// endedFor gives the note with which the call was stopped for why; "" where it was not.
+func (c *Call) endedFor(why run.Reason) (note string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.abortBy == why
+	if c.abortBy == why {
+		return c.abortNote
+	}
+	return ""
 }
 
 // mayWrite reports whether the call may write and nobody has ended it.

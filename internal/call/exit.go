@@ -59,12 +59,12 @@ func (st *steps) refine(c *Call, o *outcome) {
 		st.refineSuccess(c, o)
 		return
 	}
+	if note := c.endedFor(o.Exit.Reason); note != "" {
+		o.notes = append(o.notes, note)
+		return
+	}
 	memory, pids := st.place.Killed()
 	switch {
-	case o.Exit.Reason == run.ReasonMemory && c.endedFor(run.ReasonMemory):
-		o.notes = append(o.notes, "the call was ended for what its sockets kept of the host's memory beside that of the session: "+
-			"have fewer of them open, or read from them what has arrived")
-		return
 	case o.Exit.Reason == run.ReasonMemory:
 		st.place.Starved() // the agent keeps the limit, and says so
 	case o.Exit.Reason == run.ReasonPIDs:
@@ -109,7 +109,7 @@ func (st *steps) trail(c *Call, o *outcome) {
 		return
 	}
 	info := run.TrailerInfo{MemoryLimit: int64(st.limits.Memory), PIDsLimit: st.limits.PIDs}
-	if c.endedFor(run.ReasonMemory) {
+	if c.endedFor(run.ReasonMemory) != "" {
 		info.MemoryLimit = 0 // which was not the limit
 	}
 	if o.Exit.Reason == run.ReasonTimeout {

@@ -120,10 +120,10 @@ func (g *Group) Writing() (yes bool) {
 }
 
 // StopWriting ends the calls that may write, because they take too much of the host, and says how
-// many. why is ReasonDisk, its disk being nearly full, or ReasonMemory for what sockets keep.
-func (g *Group) StopWriting(why run.Reason) (n int) {
+// many. why is ReasonDisk, its disk being nearly full, or ReasonMemory, of which note tells more.
+func (g *Group) StopWriting(why run.Reason, note string) (n int) {
 	g.live.each(func(c *Call) bool {
-		if c.at == g.site && !c.def.ReadOnly && c.abort(why) {
+		if c.at == g.site && !c.def.ReadOnly && c.stop(why, note) {
 			n++
 		}
 		return true

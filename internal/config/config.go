@@ -62,7 +62,7 @@ type Config struct {
 }
 
 // Daemon is [daemon]: where the process listens and keeps its state. Changes
-// take effect at the next start, those of Retention, Records, Caches and HostFree at a reload.
+// take effect at the next start, those of Retention, Records, Caches, HostFree and HostMemory at a reload.
 type Daemon struct {
 	Socket      string          `toml:"socket"`       // absolute path of the API's Unix socket
 	SocketGroup string          `toml:"socket_group"` // group that may connect; "" = the daemon's own
@@ -71,7 +71,8 @@ type Daemon struct {
 	Log         string          `toml:"log"`          // auto, json or text
 	Retention   client.Duration `toml:"retention"`    // how long ended sessions, calls and events are kept
 	Records     client.Size     `toml:"records"`      // what the records of one tenant's calls may take
-	HostFree    string          `toml:"host_free"`    // what must stay free on disks that sessions write to: see Floor
+	HostFree    string          `toml:"host_free"`    // what must stay free on disks that sessions write to: see func Floor
+	HostMemory  string          `toml:"host_memory"`  // what must stay available of the host's memory, as HostFree
 	Caches      client.Size     `toml:"caches"`       // what all that is kept of caches may take
 }
 
@@ -93,16 +94,16 @@ type Sandbox struct {
 	DiskOvercommit float64 `toml:"disk_overcommit"`
 }
 
-// Floor is HostFree as bytes, or as percent of a file system.
-func (d *Daemon) Floor() (bytes client.Size, percent float64, err error) {
-	if text, ok := strings.CutSuffix(d.HostFree, "%"); ok {
-		percent, err = strconv.ParseFloat(text, 64)
+// Floor is HostFree or HostMemory as bytes, or as percent of all that there is.
+func Floor(text string) (bytes client.Size, percent float64, err error) {
+	if number, ok := strings.CutSuffix(text, "%"); ok {
+		percent, err = strconv.ParseFloat(number, 64)
 		if err != nil || !(percent > 0 && percent < 100) {
-			return 0, 0, fmt.Errorf("%q is not between 0%% and 100%%", d.HostFree)
+			return 0, 0, fmt.Errorf("%q is not between 0%% and 100%%", text)
 		}
 		return 0, percent, nil
 	}
-	bytes, err = client.ParseSize(d.HostFree)
+	bytes, err = client.ParseSize(text)
 	return bytes, 0, err
 }
 
@@ -350,8 +351,8 @@ func Default() *Config {
 			Log:       "auto",
 			Retention: client.Duration(30 * 24 * time.Hour),
 			Records:   1 << 30,
-			HostFree:  "1GiB",
-			Caches:    50 << 30,
+			HostFree:  "1GiB", HostMemory: "256MiB",
+			Caches: 50 << 30,
 		},
 		Metrics: Metrics{Listen: "127.0.0.1:9477"},
 		Sandbox: Sandbox{Driver: "oci", Runtime: "auto", RootFS: "host", UIDBase: 1879048192, DiskOvercommit: 10},

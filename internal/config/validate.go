@@ -143,8 +143,10 @@ func (v *validator) daemon(d *Daemon) {
 	v.check(d.StateDir != d.RunDir, "daemon.run_dir", "is the same directory as state_dir: the one is emptied at a reboot, the other must not be")
 	v.oneOf("daemon.log", d.Log, []string{"auto", "json", "text"})
 	v.check(d.Retention > 0, "daemon.retention", "must be more than 0")
-	bytes, _, err := d.Floor()
-	v.check(err == nil && bytes >= 0, "daemon.host_free", "%v; give a size (1GiB) or a part of the disk (5%%)", err)
+	for key, text := range map[string]string{"daemon.host_free": d.HostFree, "daemon.host_memory": d.HostMemory} {
+		bytes, _, err := Floor(text)
+		v.check(err == nil && bytes >= 0, key, "%v; give a size (1GiB) or a part of the whole (5%%)", err)
+	}
 	v.check(d.Records >= minRecords, "daemon.records", "must be at least %s: one call may have an input of 16MiB", client.Size(minRecords))
 }
 

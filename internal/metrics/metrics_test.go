@@ -323,7 +323,7 @@ func TestUsage(t *testing.T) {
 
 func TestSpace(t *testing.T) {
 	m, err := newOf(Config{Space: func() Space {
-		return Space{State: Disk{1, 2}, Audit: Disk{3, 4}, MinFree: 5, Database: 6, Journal: 7, AuditLog: 8, Outputs: 9, Images: 10, Worktrees: 11, Floor: 12, Promised: 13, Unwritten: 14, Stopped: 15, Caches: 16, CacheLayers: 17}
+		return Space{State: Disk{1, 2}, Audit: Disk{3, 4}, MinFree: 5, Database: 6, Journal: 7, AuditLog: 8, Outputs: 9, Images: 10, Worktrees: 11, Floor: 12, Promised: 13, Unwritten: 14, Stopped: 15, Memory: Memory{18, 19, 20}, Caches: 16, CacheLayers: 17}
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -334,6 +334,7 @@ func TestSpace(t *testing.T) {
 		`toold_kept_bytes{kind="database"} 6`, `toold_kept_bytes{kind="journal"} 7`, `toold_kept_bytes{kind="audit"} 8`,
 		`toold_kept_bytes{kind="outputs"} 9`, `toold_kept_bytes{kind="images"} 10`, `toold_kept_bytes{kind="worktrees"} 11`,
 		`toold_disk_bytes{kind="floor"} 12`, `toold_disk_bytes{kind="promised"} 13`, `toold_disk_bytes{kind="unwritten"} 14`, `toold_disk_stopped_sessions_total 15`,
+		`toold_memory_bytes{kind="available"} 18`, `toold_memory_bytes{kind="floor"} 19`, `toold_memory_stopped_sessions_total 20`,
 		`toold_cache_bytes{kind="kept"} 16`, `toold_cache_bytes{kind="layers"} 17`,
 	)
 	has(t, scrape(t, newMetrics(t)), `toold_disk_free_bytes{dir="state"} 0`, `toold_kept_bytes{kind="images"} 0`)

@@ -14,6 +14,7 @@ type Space struct {
 	// of their disks together, and Unwritten what was written to those and has no place on
 	// State yet. Stopped counts sessions whose calls were stopped for Floor.
 	Floor, Promised, Unwritten, Stopped int64
+	Memory                              Memory
 	// What the daemon keeps: the database of records, its journal, the files of the
 	// audit log, the outputs of all sessions, the images, the changes of sessions in
 	// worktrees of mode overlay.
@@ -21,6 +22,10 @@ type Space struct {
 	// Caches is what is kept of caches, and CacheLayers what live sessions have added.
 	Caches, CacheLayers int64
 }
+
+// Memory is that of the host: what is Available, what of it must stay (Floor), in bytes, and how many
+// sessions had calls Stopped for it.
+type Memory struct{ Available, Floor, Stopped int64 }
 
 // Disk is a file system.
 type Disk struct{ Free, Size int64 }
@@ -36,6 +41,10 @@ var (
 		"Room for the disks of sessions by kind: floor (must stay free for them to write), promised (their sizes), unwritten (on its way to the host's disk).", []string{"kind"}, nil)
 	diskStopped = prometheus.NewDesc("toold_disk_stopped_sessions_total",
 		"Sessions whose calls were stopped because the host's disk was nearly full.", nil, nil)
+	memoryBytes = prometheus.NewDesc("toold_memory_bytes",
+		"Memory of the host by kind: available, floor (must stay available for calls to run and sessions to begin).", []string{"kind"}, nil)
+	memoryStopped = prometheus.NewDesc("toold_memory_stopped_sessions_total",
+		"Sessions whose calls were stopped because the host's memory was nearly full, or their sockets kept too much of it.", nil, nil)
 	kept = prometheus.NewDesc("toold_kept_bytes",
 		"Sizes of the daemon's files by kind: database, journal, audit, outputs, images, worktrees. They may be a minute old.", []string{"kind"}, nil)
 )
@@ -48,7 +57,7 @@ type spaceCollector struct{ ask func() Space }
 
 // Describe implements prometheus.Collector.
 func (c spaceCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{diskFree, diskSize, diskMinFree, diskBytes, diskStopped, kept, cacheBytes} {
+	for _, d := range []*prometheus.Desc{diskFree, diskSize, diskMinFree, diskBytes, diskStopped, memoryBytes, memoryStopped, kept, cacheBytes} {
 		ch <- d
 	}
 }
@@ -68,6 +77,9 @@ func (c spaceCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(diskBytes, s.Promised, "promised")
 	gauge(diskBytes, s.Unwritten, "unwritten")
 	ch <- prometheus.MustNewConstMetric(diskStopped, prometheus.CounterValue, float64(s.Stopped))
+	gauge(memoryBytes, s.Memory.Available, "available")
+	gauge(memoryBytes, s.Memory.Floor, "floor")
+	ch <- prometheus.MustNewConstMetric(memoryStopped, prometheus.CounterValue, float64(s.Memory.Stopped))
 	gauge(kept, s.Database, "database")
 	gauge(kept, s.Journal, "journal")
 	gauge(kept, s.AuditLog, "audit")

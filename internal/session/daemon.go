@@ -46,6 +46,7 @@ type daemon struct {
 	court     *judge.Court
 	trees     *trees.Service
 	disk      *hostDisk
+	memory    *hostMemory
 	clock     *steady.Slow // of what goes when it is old
 
 	// What the tests replace.
@@ -71,6 +72,7 @@ func newDaemon(cfg Config) *daemon {
 		cfg: cfg, log: cfg.Log, store: cfg.Store, tools: cfg.Tools,
 		hub:      event.NewHub(cfg.Store),
 		disk:     &hostDisk{dir: filepath.Dir(cfg.OutputDir)},
+		memory:   &hostMemory{look: room.Memory},
 		destroys: make(chan struct{}, destroysAtOnce),
 		beat:     beat{beatEvery, beatIdle, beatTime},
 		runners:  runnersOf,

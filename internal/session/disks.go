@@ -45,6 +45,9 @@ func (d disks) claim(_ context.Context, pl *plan) error {
 	if pl.seed.Internal {
 		return nil // it looks at what others have, and may give room back
 	}
+	if err := d.roster.memory.accepts(pl.set); err != nil {
+		return err
+	}
 	var err error
 	pl.kept, err = d.roster.disk.accepts(pl.set, pl.promised, nil)
 	return err

@@ -68,7 +68,7 @@ func (h diskWatch) lookAtFailed(before map[string]bool) map[string]bool {
 		}
 		failed[s.id] = true
 		if !before[s.id] {
-			s.log.Warn("the session's disk has failed: its calls may only read", "stopped", s.calls.StopWriting(run.ReasonDisk))
+			s.log.Warn("the session's disk has failed: its calls may only read", "stopped", s.calls.StopWriting(run.ReasonDisk, ""))
 		}
 	}
 	return failed
@@ -174,7 +174,7 @@ func (h diskWatch) stop(writers []*Session, level room.Level) {
 		writers = writers[:1]
 	}
 	for _, s := range writers {
-		if n := s.calls.StopWriting(run.ReasonDisk); n > 0 {
+		if n := s.calls.StopWriting(run.ReasonDisk, ""); n > 0 {
 			h.disk.stops.Add(1)
 			s.log.Warn("calls were stopped: the host's disk is nearly full", "calls", n)
 		}

@@ -94,6 +94,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	m.work.Go("sweeper", m.Collector.sweeper)
 	m.work.Go("watch of the host's disk", diskWatch{m.roster}.watch)
 	m.work.Go("watch of worktrees' disks", diskWatch{m.roster}.watchSources)
+	m.work.Go("watch of the host's memory", memoryWatch{m.roster}.watch)
 	m.work.Go("watch of sockets", socketWatch{m.roster, map[*Session]bool{}, map[*Session]bool{}}.watch)
 	m.state.CompareAndSwap(int32(managerStarting), int32(managerReady))
 	return nil

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/toold/toold/client"
@@ -40,7 +41,7 @@ func (s *Session) Leave() {
 
 // Before implements call.Place.
 func (s *Session) Before(ctx context.Context, id, message string) (made call.Checkpoint, err error) {
-	if err := s.daemon.disk.admits(); err != nil {
+	if err := cmp.Or(s.daemon.disk.admits(), s.daemon.memory.admits()); err != nil {
 		return made, err
 	}
 	if diskFailed(s) {

@@ -98,6 +98,8 @@ type Settings struct {
 	Tenants       map[string]Tenant
 	// HostFree must stay free on the disks that sessions write to.
 	HostFree room.Floor
+	// HostMemory must stay available of the host's memory; zero = none.
+	HostMemory room.Floor
 	// DiskOvercommit is how many times what is free the disks of sessions may have; 0 = any.
 	DiskOvercommit float64
 	// Choices are the tools that are chosen for profiles and tenants.

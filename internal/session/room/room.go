@@ -1,5 +1,5 @@
-// Package room judges how much of a host's disk is left for sessions: the floor that must stay
-// free, and how much may be promised beyond what there is.
+// Package room judges how much of a host's disk, or memory, is left for sessions: the floor that must
+// stay free, and how much of a disk may be promised beyond what there is.
 package room
 
 import (

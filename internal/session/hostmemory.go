@@ -1,0 +1,61 @@
+package session
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/session/room"
+)
+
+// hostMemory is how much of the host's memory is left for sessions.
+type hostMemory struct {
+	look  func() (room.Volume, error) // room.Memory; tests replace it
+	level atomic.Int32                // a room.Level
+	stops atomic.Int64                // sessions whose calls were stopped, for sockets too
+}
+
+const freesMemory = "wait until calls have ended, end sessions (toolctl session rm), or have memory freed on the host"
+
+// admits refuses a call that may write while hardly anything is left.
+func (h *hostMemory) admits() error {
+	if room.Level(h.level.Load()) != room.Tight {
+		return nil
+	}
+	return fault.Overloaded.Errorf("the host's memory is nearly full: calls that may write wait until there is some again").
+		Next(freesMemory)
+}
+
+// accepts refuses a session while little is left.
+func (h *hostMemory) accepts(set *Settings) error {
+	v, err := h.look()
+	if err != nil {
+		return err
+	}
+	if !set.HostMemory.Low(v) {
+		return nil
+	}
+	return fault.Overloaded.Errorf("no new session now: only %s of the host's memory are available, and %s must stay (daemon.host_memory)",
+		client.Size(v.Free), client.Size(set.HostMemory.Of(v.Size))).Next(freesMemory)
+}
+
+// MemoryRoom is how much of the host's memory is left, in bytes.
+type MemoryRoom struct {
+	Free, Size, Floor int64
+	Stopped           int64 // sessions whose calls were stopped for it, so far
+}
+
+// Checks says for doctor how much is left.
+func (r MemoryRoom) Checks() []client.Check {
+	c := client.Check{
+		Group: "host", Name: "memory available", Status: client.CheckOK,
+		Detail: fmt.Sprintf("%s of %s, of which %s must stay; calls are stopped and new sessions refused when half as much again is left", client.Size(r.Free), client.Size(r.Size), client.Size(r.Floor)),
+	}
+	if r.Floor <= 0 {
+		c.Status, c.Detail, c.Hint = client.CheckWarn, fmt.Sprintf("%s of %s, and nothing sees to it that some stay", client.Size(r.Free), client.Size(r.Size)), "set daemon.host_memory"
+	} else if r.Free < r.Floor*3/2 {
+		c.Status, c.Hint = client.CheckFail, freesMemory
+	}
+	return []client.Check{c}
+}
