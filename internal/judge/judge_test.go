@@ -130,6 +130,44 @@ func TestLoopsOfCallsOnRecord(t *testing.T) {
 	}
 }
 
+// TestCallsPutOff: a call that did not run, and was to be made again, is no part of a loop, in this
+// daemon and in the next; one whose answer had no room has run, and is.
+func TestCallsPutOff(t *testing.T) {
+	for name, tt := range map[string]struct {
+		code client.Code
+		ran  bool
+		loop bool
+	}{
+		"put off":          {client.CodeOverloaded, false, false},
+		"answer not taken": {client.CodeOverloaded, true, true},
+		"input refused":    {client.CodeInvalidInput, false, true},
+		"stopped":          {client.CodeAborted, false, true},
+	} {
+		b := newBench(t)
+		for range 9 {
+			id := b.record("hold", tt.ran)
+			b.guard(id, "hold")
+			row, err := b.store.Call(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			row.Status, row.Error, row.Time.Ended = client.CallError, &client.Error{Code: tt.code}, new(time.Now())
+			b.Answered(&row.Call)
+			e := &store.Entry{}
+			e.FinishCall(row)
+			if err := b.store.Write(func(tx *store.Tx) error { return tx.Put(e) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		next := &bench{Judge: b.court.New(func() store.Session { return b.row }), t: t, tools: b.tools, store: b.store}
+		for daemon, b := range map[string]*bench{"this": b, "the next": next} {
+			if l := b.guard(b.store.NewID("call_"), "hold"); (l != nil) != tt.loop {
+				t.Errorf("%s, %s daemon: loop %+v", name, daemon, l)
+			}
+		}
+	}
+}
+
 func TestHistoryIsBounded(t *testing.T) {
 	b := newBench(t)
 	for i := range 3 {

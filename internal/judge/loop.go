@@ -83,7 +83,7 @@ func (j *Judge) recall(ctx context.Context) error {
 		if row.Status == client.CallPending {
 			return nil // it has yet to come here, or will never run
 		}
-		if row.Typed || row.Parent != "" || j.court.isTransfer(row) {
+		if row.Typed || row.Parent != "" || j.court.isTransfer(row) || putOff(&row.Call) {
 			return nil
 		}
 		st := policy.Step{Input: j.court.digestOfRow(row), Call: row.ID, Tool: row.Tool}
@@ -121,12 +121,15 @@ func (h *history) forgetLocked(call string) {
 	}
 }
 
-// Answered notes what a call was answered, which counts from then on.
+// Answered notes what a call was answered, which counts from then on. One that was put off does
+// not count at all.
 func (j *Judge) Answered(c *client.Call) {
 	h, out := &j.history, answerOf(c)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch i := h.indexLocked(c.ID); {
+	case putOff(c):
+		h.forgetLocked(c.ID)
 	case i >= 0:
 		h.steps[i].Output = out
 	case !h.read:
@@ -165,6 +168,12 @@ func (k *Court) isTransfer(row *store.Call) bool {
 	}
 	def, ok := k.tools.Get(row.Tool)
 	return ok && def.Hidden
+}
+
+// putOff reports whether a call has ended without having run because the daemon could not have it
+// run then. Who makes it again does what it was told.
+func putOff(c *client.Call) bool {
+	return c.Error != nil && c.Error.Code == client.CodeOverloaded && c.Time.Started == nil
 }
 
 // answerOf stands for what a call was answered; it is zero where policy did not
