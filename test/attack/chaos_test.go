@@ -18,7 +18,8 @@ import (
 	"github.com/toold/toold/internal/testrig"
 )
 
-// treeRequests are those about the worktree of a session of mode overlay. Each may be made again.
+// treeRequests are those about the worktree of a session of mode overlay, and its cache. Each may
+// be made again.
 // The session had a checkpoint "first" when it had nothing but the file kept.
 var treeRequests = map[string]func(ctx context.Context, c *client.Client, session string) error{
 	"diff": func(ctx context.Context, c *client.Client, s string) error {
@@ -52,6 +53,10 @@ var treeRequests = map[string]func(ctx context.Context, c *client.Client, sessio
 	},
 	"undo": func(ctx context.Context, c *client.Client, s string) error {
 		_, err := c.Restore(ctx, s, client.RestoreRequest{Undo: 1})
+		return err
+	},
+	"promote": func(ctx context.Context, c *client.Client, s string) error {
+		_, err := c.PromoteCache(ctx, s, "notes")
 		return err
 	},
 	"fork": func(ctx context.Context, c *client.Client, s string) error {
@@ -98,13 +103,14 @@ func chaosSeed(t *testing.T) uint64 {
 // which nobody has deleted.
 func TestChaosTrees(t *testing.T) {
 	random := rand.New(rand.NewPCG(chaosSeed(t), 0))
-	r := newRig(t, nil, "")
+	r := newRig(t, nil, caches)
+	notes := []client.CacheUse{{Name: "notes"}}
 	var x *client.Session
 	begin := func() {
 		t.Helper()
 		tree := r.tree(t)
 		must(t, os.WriteFile(filepath.Join(tree, "kept"), []byte("kept\n"), 0o666))
-		x = r.session(t, r.admin, client.SessionCreate{Worktree: client.Worktree{Source: tree, Mode: client.WorktreeOverlay}})
+		x = r.session(t, r.admin, client.SessionCreate{Worktree: client.Worktree{Source: tree, Mode: client.WorktreeOverlay}, Caches: notes})
 		_, err := r.admin.Checkpoint(t.Context(), x.ID, client.CheckpointCreate{Name: "first"})
 		must(t, err)
 	}
@@ -118,7 +124,7 @@ func TestChaosTrees(t *testing.T) {
 		name := names[random.IntN(len(names))]
 		do := treeRequests[name]
 		what := fmt.Sprintf("round %d, %s", round, name)
-		if c := bash(t, r.admin, x.ID, fmt.Sprintf("echo %d >f%d; mkdir -p d; echo %[1]d >d/g; cat kept", round, round%5)); c.Output != "kept\n" {
+		if c := bash(t, r.admin, x.ID, fmt.Sprintf("echo %d >f%d; mkdir -p d; echo %[1]d >d/g; echo %[1]d >/caches/notes/a && cp /caches/notes/a /caches/notes/b; cat kept", round, round%5)); c.Output != "kept\n" {
 			t.Fatalf("%s: before it: %+v", what, c)
 		}
 		done := make(chan error, 1)
@@ -159,6 +165,14 @@ func TestChaosTrees(t *testing.T) {
 		}
 		if c := bash(t, r.admin, x.ID, "cat kept"); c.Output != "kept\n" {
 			t.Errorf("%s, afterwards: %+v", what, c)
+		}
+		if name == "promote" {
+			later := r.session(t, r.admin, client.SessionCreate{Caches: notes})
+			if c := bash(t, r.admin, later.ID, "cd /caches/notes && cmp a b && echo same"); c.Output != "same\n" {
+				t.Errorf("%s: a later session has of the cache %+v", what, c)
+			}
+			_, err := r.admin.EndSession(t.Context(), later.ID, client.EndOptions{Force: true})
+			must(t, err)
 		}
 	}
 	t.Logf("%d rounds, %d sessions lost, %d times refused while it started", testrig.Rounds(8), lost, again)
