@@ -286,3 +286,40 @@ deep("1", 16); assert os.system("mv x* /workspace/other2") == 0' && rm dates`)
 	}
 	a.end(id)
 }
+
+// TestRealMovedDeep: what lies too deep to be looked at is refused, whatever is excluded, and the
+// refusal says what helps: in a fork of a session that is over as in one that lives.
+func TestRealMovedDeep(t *testing.T) {
+	a := newApplyRig(t)
+	a.host(".", "mkdir d; echo 1 >d/one")
+	id := a.session("")
+	a.bash(id, `echo free >free; python3 -c 'import os
+for i in range(65):
+    os.mkdir("0" * 250); os.chdir("0" * 250)
+for i in range(40): os.mkdir("0" * 200 + str(i))
+os.rename("/workspace/d", "d" * 200)'`)
+	refused := func() {
+		t.Helper()
+		_, err := a.m.trees.Apply(t.Context(), owner, id, client.ApplyRequest{Force: true, Exclude: []string{"0*", "d"}})
+		f := new(fault.Error)
+		if !errors.As(err, &f) || f.Kind != fault.Conflict || len(f.Places) != 1 || !strings.Contains(f.Places[0].Message, "as those of 40 more") ||
+			!strings.Contains(f.Hint, "remove it in the session, or in a fork of it") {
+			t.Fatalf("apply: %v", err)
+		}
+	}
+	refused()
+	a.end(id)
+	refused()
+	fork, err := a.m.trees.Fork(t.Context(), owner, id, client.ForkRequest{})
+	a.must(err)
+	id = fork.ID
+	refused()
+	a.bash(id, `python3 -c 'import os
+for i in range(65): os.chdir("0" * 250)
+assert os.system("mv d* /workspace/e") == 0' && rm -r 0*`)
+	a.apply(id, client.ApplyRequest{})
+	if got, want := strings.Join(a.files(), ""), "e/one=1\nfree=free\n"; got != want {
+		t.Errorf("the source has %q, want %q", got, want)
+	}
+	a.end(id)
+}

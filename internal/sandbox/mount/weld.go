@@ -26,8 +26,12 @@ const (
 	originAttr   = overlayAttr + "origin" // what a copied directory was in the layer below
 )
 
-// maxWeldOpen bounds the directories that Weld has open at once.
-const maxWeldOpen = 8192
+// maxWeldOpen bounds the directories that Weld has open at once, and maxWeldLed what it gives, in
+// bytes of paths: each may have megabytes.
+const (
+	maxWeldOpen = 8192
+	maxWeldLed  = 32 << 20
+)
 
 // ErrWeld: these layers cannot be made one without a look into their files.
 var ErrWeld = errors.New("the layers cannot be made one as they are")
@@ -41,7 +45,7 @@ var ErrWeld = errors.New("the layers cannot be made one as they are")
 // It follows fs/overlayfs/namei.c. Layers on several file systems are ErrWeld, and what is too
 // deep. After an error the directory has a part.
 func Weld(ctx context.Context, into *os.File, layers []*os.File) (led []string, err error) {
-	w := &weld{ctx: ctx}
+	w := &weld{ctx: ctx, room: maxWeldLed}
 	defer func() {
 		for _, r := range w.roots {
 			w.close(r.fd)
@@ -74,6 +78,7 @@ type weld struct {
 	roots  []part
 	opened int
 	led    []string
+	room   int // of maxWeldLed
 }
 
 // part is a directory of one layer.
@@ -158,6 +163,9 @@ func (w *weld) marks(fd int, place string, from *looked) error {
 		return nil
 	case len(from.name) > beneath.MaxPath:
 		return fmt.Errorf("%w: a directory leads to a path of %d bytes", ErrWeld, len(from.name))
+	}
+	if w.room -= len(place); w.room < 0 {
+		return fmt.Errorf("%w: the paths of renamed directories have more than %d bytes", ErrWeld, maxWeldLed)
 	}
 	w.led = append(w.led, place)
 	return unix.Fsetxattr(fd, redirectAttr, []byte(from.name), 0)

@@ -29,8 +29,9 @@ const maxBelow = 200_000
 
 // moves is what is known of the moved directories of a tree.
 type moves struct {
-	some bool // there are any
-	lost []layers.Incomplete
+	some  bool // there are any
+	lost  []layers.Incomplete
+	named map[string]bool // the paths of lost: there may be a hundred thousand
 	// away are those of lost whose files may come back: no layer is to be made without them.
 	away []layers.Incomplete
 	// unknown are those of which it could not be seen whether anything is lost.
@@ -52,7 +53,10 @@ func (s *shared) moved(ctx context.Context, t *layers.Tree) (*moves, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for moved directories: %w", err)
 	}
-	m := &moves{some: len(all) > 0, lost: slices.Clone(t.Incomplete), origins: make(map[string]string)}
+	m := &moves{some: len(all) > 0, lost: slices.Clone(t.Incomplete), named: map[string]bool{}, origins: map[string]string{}}
+	for _, i := range m.lost {
+		m.named[i.Path] = true
+	}
 	if len(all) == 0 {
 		return m, nil
 	}
@@ -113,7 +117,8 @@ func (m *moves) add(d *layers.Moved, p *place) {
 	case p.unknown:
 		m.unknown = append(m.unknown, i)
 	}
-	if !slices.ContainsFunc(m.lost, func(l layers.Incomplete) bool { return l.Path == i.Path }) {
+	if !m.named[i.Path] {
+		m.named[i.Path] = true
 		m.lost = append(m.lost, i)
 	}
 }
@@ -161,6 +166,13 @@ func unseen(err error) place {
 
 // at looks where a moved directory comes from.
 func (l *sourceLook) at(d *layers.Moved) place {
+	if d.From == "" {
+		why := "and its path is too long, or one of too many, to be looked at"
+		if d.More > 0 {
+			why += fmt.Sprintf(", as those of %d more are", d.More)
+		}
+		return place{why: why, long: true}
+	}
 	if n := max(len(d.Path), len(d.From)); n > beneath.MaxPath {
 		return place{why: fmt.Sprintf("and has a path of %d bytes, which is too long to copy it", n), long: true}
 	}
@@ -349,6 +361,10 @@ func complete(m *moves, r client.ApplyRequest) error {
 	}
 	among := func(some []layers.Incomplete) bool {
 		return slices.ContainsFunc(found, func(i layers.Incomplete) bool { return slices.Contains(some, i) })
+	}
+	if slices.ContainsFunc(found, func(i layers.Incomplete) bool { return i.From == "" }) {
+		return fault.Conflict.Errorf("%w", e).At(places).
+			Next("remove it in the session, or in a fork of it (toolctl fork), or give it a shorter path there; and apply again")
 	}
 	if among(m.long) {
 		return fault.Conflict.Errorf("%w", e).At(places).

@@ -19,7 +19,10 @@ import (
 // session did not change are nowhere else.
 type Moved struct {
 	Path string // in the worktree; it may have more than beneath.MaxPath bytes
-	From string // in the source; "" where that is not known, because Path has more than maxPath
+	// From is in the source; "" where that is not known, since paths are too long or too many to look
+	// at: the first of those stands for all, of which there are More.
+	From string
+	More int
 	// Handle is what the kernel kept of the directory at From when the session first changed
 	// it: the type and bytes of its file handle, which no other directory ever has. It is nil
 	// where the file system of the source has none.
@@ -39,6 +42,10 @@ type Incomplete struct {
 // opened by its path, so that the time which a session can take grows with the square of it.
 const maxPath = 4 * beneath.MaxPath
 
+// maxFound bounds what FindMoved gives, in bytes of paths: a session may have a hundred thousand
+// directories of which each has a path that is nearly as long as may be.
+const maxFound = 32 << 20
+
 // FindMoved finds the directories of a tree that are moved, in the order of their paths. It reads the
 // layers as the kernel does when it looks names up in an overlay of them, and opens
 // directories alone.
@@ -48,7 +55,7 @@ func FindMoved(ctx context.Context, s *Store, t *Tree) ([]Moved, error) {
 		return nil, err
 	}
 	defer open.Close()
-	m := &mover{ctx: ctx}
+	m := &mover{ctx: ctx, room: maxFound, rest: -1}
 	defer func() {
 		for _, fd := range m.roots {
 			_ = unix.Close(fd)
@@ -82,6 +89,27 @@ type mover struct {
 	roots []int           // of the layers, the uppermost first
 	top   []place         // where the worktree's top is: in all of them
 	found []Moved
+	room  int // of maxFound
+	rest  int // which of found stands for those that are not there; -1 for none
+}
+
+// add puts a directory on the list.
+func (m *mover) add(d Moved) {
+	if m.room -= len(d.Path) + len(d.From); m.room < 0 {
+		m.more(path.Split(d.Path))
+		return
+	}
+	m.found = append(m.found, d)
+}
+
+// more counts a directory that has no place on the list.
+func (m *mover) more(dir, name string) {
+	if m.rest >= 0 {
+		m.found[m.rest].More++
+		return
+	}
+	m.rest = len(m.found)
+	m.found = append(m.found, Moved{Path: path.Join(dir, name)})
 }
 
 // walk goes through the directories that layers have in one which lies at these places.
@@ -91,11 +119,11 @@ func (m *mover) walk(dir string, at []place) error {
 		return err
 	}
 	for _, name := range names {
-		here := path.Join(dir, name)
-		if len(here) > maxPath {
-			m.found = append(m.found, Moved{Path: here})
+		if len(dir)+len("/")+len(name) > maxPath {
+			m.more(dir, name)
 			continue
 		}
+		here := path.Join(dir, name)
 		l := lookup{mover: m, want: name}
 		below, err := l.run(at)
 		if err != nil {
@@ -105,7 +133,7 @@ func (m *mover) walk(dir string, at []place) error {
 			continue
 		}
 		if last := below[len(below)-1]; last.layer == len(m.roots) && last.path != here && l.copied {
-			m.found = append(m.found, Moved{here, last.path, l.handle})
+			m.add(Moved{Path: here, From: last.path, Handle: l.handle})
 		}
 		if err := m.walk(here, below); err != nil {
 			return err

@@ -2,12 +2,15 @@ package layers
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -37,5 +40,43 @@ func TestMovedWithoutHandles(t *testing.T) {
 		if len(got) != 2 || got[0].Path != "e" || got[0].From != "d" || got[1].Path != "e/sub" || got[1].From != "d/sub" {
 			t.Errorf("layers %s: %+v", what, got)
 		}
+	}
+}
+
+// TestMovedTooMany: a hundred thousand directories that lie too deep, or whose paths are together
+// too much to keep, are one on the list and a count.
+func TestMovedTooMany(t *testing.T) {
+	needs.OpenAt2(t)
+	s, tree := rig(t)
+	root := filepath.Join(s.layers(), tree.Upper, "root")
+	testrig.Must(t, os.MkdirAll(root, 0o755))
+	fd := must[int](t)(unix.Open(root, unix.O_PATH|unix.O_DIRECTORY, 0))
+	deep := strings.Repeat("d", 250)
+	for range maxPath / len(deep) {
+		testrig.Must(t, unix.Mkdirat(fd, deep, 0o755))
+		next := must[int](t)(unix.Openat(fd, deep, unix.O_PATH|unix.O_DIRECTORY, 0))
+		testrig.Must(t, unix.Close(fd))
+		fd = next
+	}
+	defer unix.Close(fd)
+	for i := range 200 {
+		testrig.Must(t, unix.Mkdirat(fd, fmt.Sprintf("%0200d", i), 0o755))
+	}
+	t.Cleanup(func() { _ = beneath.RemoveAll(root) }) // the test's directory is removed by paths
+	got := must[[]Moved](t)(FindMoved(t.Context(), s, tree))
+	if len(got) != 1 || got[0].From != "" || got[0].More != 199 || len(got[0].Path) <= maxPath {
+		t.Errorf("too deep: %d, %.100v", len(got), got)
+	}
+
+	m, sum := &mover{room: maxFound, rest: -1}, 0
+	for i := range 10_000 {
+		m.add(Moved{Path: fmt.Sprintf("%0*d", maxPath, i), From: "d"})
+	}
+	for _, d := range m.found {
+		sum += len(d.Path)
+	}
+	last := m.found[len(m.found)-1]
+	if sum > maxFound+maxPath || last.From != "" || len(m.found)+last.More != 10_000 {
+		t.Errorf("too many: %d with %d bytes, the last stands for %d more", len(m.found), sum, last.More)
 	}
 }
