@@ -144,4 +144,5 @@ func (x *subject) dropOldest() (err error) {
 func (s *Service) Over(session string) {
 	s.messages.Delete(session)
 	s.seen.Delete(session)
+	s.unwelded.Delete(session)
 }

@@ -39,9 +39,13 @@ type subject struct {
 func (x *subject) release() {
 	x.unhold()
 	x.unlock()
-	if !x.dumped {
-		return
+	if x.dumped {
+		sweep(x)
 	}
+}
+
+// sweep removes layers that are nobody's.
+func sweep(x *subject) {
 	if err := x.store.Sweep(); err != nil {
 		x.log.Error("remove layers", "error", err)
 	}

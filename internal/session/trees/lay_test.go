@@ -14,6 +14,7 @@ import (
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/errand"
+	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/sandbox"
@@ -87,7 +88,11 @@ func newOne(t *testing.T) (*Service, *one) {
 	}
 	o := &one{store: st}
 	o.change(t)
-	return New(st, o, slog.New(slog.DiscardHandler), nil), o
+	work := new(crew.Crew)
+	if err := work.Close(t.Context()); err != nil { // nothing is done in the background
+		t.Fatal(err)
+	}
+	return New(st, o, slog.New(slog.DiscardHandler), work), o
 }
 
 // TestBusyGoesBack: where a worktree stays in use, its tree is what it was, with all of its
@@ -242,36 +247,64 @@ func TestPlannedAlone(t *testing.T) {
 	}
 }
 
-// TestWeldBounded: a merge of layers that calls wait for takes no longer than it may, and leaves nothing
-// behind then.
+// TestWeldBounded: a merge of layers that calls wait for takes no longer than it may, and is not tried
+// again at the next checkpoint where it cannot be had. A sweep removes what it leaves behind.
 func TestWeldBounded(t *testing.T) {
 	needs.OpenAt2(t)
 	s, o := newOne(t)
-	for range 2 {
+	tried := 0
+	s.Step = func(step string) {
+		if step == "welding" {
+			tried++
+		}
+	}
+	s.weldTime = 0
+	p := auth.Principal{Admin: true}
+	for range mergeAt + weldAgain {
 		o.change(t)
-		if _, err := s.Checkpoint(t.Context(), auth.Principal{Admin: true}, "ses_1", client.CheckpointCreate{}); err != nil {
+		if _, err := s.Checkpoint(t.Context(), p, "ses_1", client.CheckpointCreate{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	x, err := s.take(t.Context(), auth.Principal{Admin: true}, "ses_1")
+	if tree, err := o.store.Get("ses_1"); err != nil || tree.MergedInto != "" || tried != 1 {
+		t.Errorf("there was no time, and calls stood still for it %d times: %+v, %v", tried, tree, err)
+	}
+	x, err := s.take(t.Context(), p, "ses_1")
+	if err == nil {
+		err = o.store.Sweep()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer x.release()
-	before, err := o.store.Unused()
-	if err != nil {
-		t.Fatal(err)
+	if left, err := o.store.Unused(); err != nil || len(left) > 0 {
+		t.Errorf("it left %q, %v", left, err)
 	}
-	s.weldTime = 0
+	s.weldTime = time.Minute
 	if weldSome(t.Context(), x) {
-		t.Error("there was no time, and it was done")
+		t.Error("layers that cannot be merged in time were merged")
 	}
-	after, err := o.store.Unused()
-	if tree, e := o.store.Get("ses_1"); err != nil || e != nil || len(after) != len(before) || tree.MergedInto != "" {
-		t.Errorf("it left %q, %v; %+v, %v", after, err, tree, e)
+	s.Over("ses_1")
+	if !weldSome(t.Context(), x) || tried != 2 {
+		t.Errorf("there was time, and it was not done; tried %d times", tried)
 	}
-	s.weldTime = weldTime
-	if !weldSome(t.Context(), x) {
-		t.Error("there was time, and it was not done")
+}
+
+// TestMergedAlready: while layers are merged in the background no call waits for another merge.
+func TestMergedAlready(t *testing.T) {
+	needs.OpenAt2(t)
+	s, o := newOne(t)
+	s.Step = func(step string) {
+		if step == "welding" {
+			t.Error("calls stood still")
+		}
+	}
+	release, _ := s.merging.try("ses_1")
+	defer release()
+	for range mergeAt + 1 {
+		o.change(t)
+		if _, err := s.Checkpoint(t.Context(), auth.Principal{Admin: true}, "ses_1", client.CheckpointCreate{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -30,11 +30,15 @@ const (
 // The merged one takes their place at the next checkpoint; those that other checkpoints name
 // stay. What takes copies is done in the background.
 func mergeSoon(ctx context.Context, x *subject) {
-	if len(x.tree.Lower) < mergeAt || len(x.tree.Merged) > 0 || weldSome(ctx, x) {
+	if len(x.tree.Lower) < mergeAt || len(x.tree.Merged) > 0 {
 		return
 	}
 	release, _ := x.merging.try(x.row.ID)
 	if release == nil {
+		return
+	}
+	if weldSome(ctx, x) {
+		release()
 		return
 	}
 	mine := &subject{shared: x.shared, row: x.row, tree: x.tree}
@@ -58,8 +62,27 @@ func mergeSoon(ctx context.Context, x *subject) {
 // takes longer is copied in the background, while calls run.
 const weldTime = 2 * time.Second
 
-// weldSome merges layers as they are, and reports whether it could.
+// weldAgain is after how many checkpoints it is tried again where there was no room to merge layers
+// as they are. Where they cannot be, or not in weldTime, it is not tried again as long as they are
+// there: the calls of a session of which layers are never merged would stand still at each checkpoint.
+const weldAgain = 8
+
+// unwelded is a tree whose layers could not be merged as they are.
+type unwelded struct {
+	top   string // its uppermost lower layer
+	again bool
+}
+
+// weldSome merges layers as they are, and reports whether it could. What it leaves behind where it
+// cannot goes with the next Sweep: calls wait.
 func weldSome(ctx context.Context, x *subject) bool {
+	if last, ok := x.unwelded.Load(x.row.ID); ok {
+		was := last.(unwelded)
+		if i := slices.Index(x.tree.Lower, was.top); i >= 0 && (i < weldAgain || !was.again) {
+			return false
+		}
+	}
+	x.Step("welding")
 	n := mergeable(x.store, x.tree)
 	over := x.watch(opMerge)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.weldTime)
@@ -71,10 +94,16 @@ func weldSome(ctx context.Context, x *subject) bool {
 		into.Release()
 		over(&err)
 	}
-	if err != nil && !errors.Is(err, layers.ErrWeld) && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, context.DeadlineExceeded) {
+	if err == nil {
+		x.unwelded.Delete(x.row.ID)
+		return true
+	}
+	never := errors.Is(err, layers.ErrWeld) || errors.Is(err, context.DeadlineExceeded)
+	x.unwelded.Store(x.row.ID, unwelded{x.tree.Lower[0], !never})
+	if !never && !errors.Is(err, unix.ENOSPC) {
 		x.log.Warn("merge layers of a worktree as they are", "session", x.row.ID, "error", err)
 	}
-	return err == nil
+	return false
 }
 
 // maxWait bounds how long a checkpoint waits for a merge.
@@ -92,6 +121,7 @@ func awaitMerge(ctx context.Context, x *subject) {
 // merge writes one layer that is what the uppermost n are together, for the next
 // checkpoint.
 func (x *subject) merge(ctx context.Context, p auth.Principal) error {
+	sweep(x) // what could not be merged as it is takes room
 	n := mergeable(x.store, x.tree)
 	if enough, err := hasRoom(x.store, x.tree, n); err != nil || !enough {
 		return err
@@ -255,6 +285,7 @@ func (x *subject) settle(ctx context.Context, p auth.Principal, before *moves) e
 func settled(ctx context.Context, x *subject, p auth.Principal, long []layers.Incomplete) (lower []string, drop func(), err error) {
 	one, err := layers.Welding{Store: x.store}.Weld(ctx, x.tree.Lower)
 	if errors.Is(err, layers.ErrWeld) || errors.Is(err, unix.ENOSPC) {
+		sweep(x) // it left what it had made so far
 		return moltenAll(ctx, x, p)
 	}
 	if err != nil {

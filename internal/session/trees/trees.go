@@ -143,6 +143,7 @@ type shared struct {
 	seen     sync.Map // what is known of what a session has written: a *seen, by its id
 	merging  locks    // whose layers are merged in the background
 	weldTime time.Duration
+	unwelded sync.Map // trees whose layers could not be merged as they are: an unwelded, by session
 	// Step is told of each step between two that a daemon may die at; tests end it there.
 	Step func(name string)
 }

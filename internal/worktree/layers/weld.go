@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/sandbox/mount"
 )
 
@@ -30,7 +29,8 @@ type Welded struct {
 // Weld makes a layer that is the same as some that follow each other, the uppermost first,
 // beside them: their files get one name more, and none is read, so that it takes hardly any
 // room. mount.ErrWeld: that cannot be, for one where they lie on several disks. Nothing may
-// write to them, and no call may be about to: change times move.
+// write to them, and no call may be about to: change times move. What it has made so far when it
+// fails goes with the next Sweep.
 func (s Welding) Weld(ctx context.Context, from []string) (*Welded, error) {
 	at := disksOf(from)
 	if len(at) != 1 {
@@ -41,9 +41,11 @@ func (s Welding) Weld(ctx context.Context, from []string) (*Welded, error) {
 		w.Layer = at[0] + "." + w.Layer
 	}
 	w.Release = s.Hold([]string{w.Layer})
-	err := weld(ctx, s.Store, w, from)
-	if err != nil {
+	if err := weld(ctx, s.Store, w, from); err != nil {
 		w.Release()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.loosenLocked(&Tree{Lower: []string{w.Layer}})
 		return nil, err
 	}
 	return w, nil
@@ -64,14 +66,11 @@ func weld(ctx context.Context, s *Store, w *Welded, from []string) error {
 		return err
 	}
 	into, err := os.Open(path)
-	if err == nil {
-		w.Led, err = mount.Weld(ctx, into, open.Files)
-		err = errors.Join(err, into.Close())
-	}
 	if err != nil {
-		return errors.Join(err, beneath.RemoveAll(path))
+		return err
 	}
-	return nil
+	w.Led, err = mount.Weld(ctx, into, open.Files)
+	return errors.Join(err, into.Close())
 }
 
 // Hide has directories of a layer show nothing of what lies below it. Nobody may have it
