@@ -132,7 +132,7 @@ func (o overlay) leftovers(ctx context.Context) (all []leftover, err error) {
 	for _, l := range unused {
 		all = append(all, leftover{
 			Garbage: client.Garbage{Kind: "layer", Name: l, Bytes: trees.Bytes(nil, l)},
-			remove:  trees.Sweep,
+			remove:  func() error { return trees.Sweep() },
 		})
 	}
 	return all, err

@@ -30,7 +30,8 @@ type subject struct {
 	row    *store.Session
 	live   Live // nil when the session is over
 	tree   *layers.Tree
-	dumped bool // there may be layers that the tree does not name any more
+	first  *layers.Tree // that it was when this began; nil where nobody waits for that
+	dumped bool         // there may be layers that the tree does not name any more
 
 	unlock, unhold func()
 }
@@ -44,9 +45,9 @@ func (x *subject) release() {
 	}
 }
 
-// sweep removes layers that are nobody's.
+// sweep removes layers that the tree has dropped. The disks of other sessions are not waited for.
 func sweep(x *subject) {
-	if err := x.store.Sweep(); err != nil {
+	if err := x.store.Sweep(x.first, x.tree); err != nil {
 		x.log.Error("remove layers", "error", err)
 	}
 }

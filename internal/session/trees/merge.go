@@ -128,7 +128,7 @@ func (x *subject) merge(ctx context.Context, p auth.Principal) error {
 	}
 	into, err := x.melt(ctx, p, n, Seed{Disk: x.tree.Disk})
 	if err != nil || into.layer == "" {
-		return errors.Join(err, x.store.Sweep()) // its room is the session's
+		return errors.Join(err, x.store.Sweep(x.tree)) // its room is the session's
 	}
 	defer into.drop()
 	m, err := x.moved(ctx, x.tree)

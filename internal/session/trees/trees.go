@@ -186,7 +186,8 @@ func (s *Service) have(ctx context.Context, row *store.Session, live Live) (*sub
 		unlock()
 		return nil, err
 	}
-	return &subject{shared: s.shared, row: row, live: live, tree: tree, unlock: unlock, unhold: s.store.Hold(tree.All())}, nil
+	first := *tree
+	return &subject{shared: s.shared, row: row, live: live, tree: tree, first: &first, unlock: unlock, unhold: s.store.Hold(tree.All())}, nil
 }
 
 // Forget removes the tree of a session that is over, with its checkpoints, when nobody
@@ -197,7 +198,8 @@ func (s *Service) Forget(ctx context.Context, session string) error {
 		return err
 	}
 	defer release()
-	err = errors.Join(s.store.Remove(session), s.store.Sweep())
+	was, _ := s.store.Get(session) // Remove says what is wrong
+	err = errors.Join(s.store.Remove(session), s.store.Sweep(was))
 	if e := apply.Forget(ctx, s.store.ApplyDir(session)); e != nil {
 		s.log.Error("forget what was applied", "session", session, "error", e)
 	}

@@ -41,41 +41,80 @@ func split(layer string) (disk, name string) {
 
 // disks are those that this process has mounted.
 type disks struct {
-	dir  string
-	mu   sync.Mutex // guards the fields below, and is held while one is mounted: never twice at once
-	open map[string]*openDisk
+	dir   string
+	mount func(path string) (*os.File, error) // loopdisk.Mount, but in tests
+	mu    sync.Mutex                          // guards the field below, and what is in it
+	open  map[string]*openDisk
 }
 
+// openDisk is one that is mounted, or about to be: who comes meanwhile waits for it, and for no other.
 type openDisk struct {
-	root  *os.File
 	users int
+	ready chan struct{} // closed when root or err is there
+	root  *os.File
+	err   error
+	gone  chan struct{} // made when the last user has left, and closed when it is mounted no more
 }
 
 // hold gives the root of a disk, which is there until release.
 func (d *disks) hold(name string) (*os.File, error) {
+	o, mine := d.enter(name)
+	if mine {
+		root, err := d.mount(filepath.Join(d.dir, name))
+		d.mounted(name, o, root, err)
+	}
+	<-o.ready
+	if o.err != nil {
+		return nil, fmt.Errorf("disk of layers: %w", o.err)
+	}
+	return o.root, nil
+}
+
+// enter adds a user to a disk. mine: it is the first one, and mounts it. A disk is never mounted twice
+// at once, nor before the last mount has gone.
+func (d *disks) enter(name string) (o *openDisk, mine bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	o := d.open[name]
-	if o == nil {
-		root, err := loopdisk.Mount(filepath.Join(d.dir, name))
-		if err != nil {
-			return nil, fmt.Errorf("disk of layers: %w", err)
-		}
-		o = &openDisk{root: root}
+	for o = d.open[name]; o != nil && o.gone != nil; o = d.open[name] {
+		d.mu.Unlock()
+		<-o.gone
+		d.mu.Lock()
+	}
+	if mine = o == nil; mine {
+		o = &openDisk{ready: make(chan struct{})}
 		d.open[name] = o
 	}
 	o.users++
-	return o.root, nil
+	return o, mine
+}
+
+// mounted says what came of a mount.
+func (d *disks) mounted(name string, o *openDisk, root *os.File, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if o.root, o.err = root, err; err != nil {
+		delete(d.open, name) // who waits has no use of it either
+	}
+	close(o.ready)
 }
 
 func (d *disks) release(name string) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	o := d.open[name]
-	if o.users--; o.users == 0 {
-		delete(d.open, name)
-		_ = o.root.Close() // it is a mount that nothing was written to by
+	o.users--
+	last := o.users == 0
+	if last {
+		o.gone = make(chan struct{})
 	}
+	d.mu.Unlock()
+	if !last {
+		return
+	}
+	_ = o.root.Close() // it is a mount that nothing was written to by
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.open, name)
+	close(o.gone)
 }
 
 // used reports whether somebody holds a disk.
@@ -138,20 +177,16 @@ func (s *Store) try() error {
 func (s *Store) NewDisk(size client.Size) (name string, release func(), err error) {
 	d := &s.disks
 	name = diskPrefix + strings.ToLower(rand.Text()[:20])
-	o := &openDisk{users: 1} // Sweep leaves it alone from here on; nobody else knows the name
-	d.mu.Lock()
-	d.open[name] = o
-	d.mu.Unlock()
+	o, _ := d.enter(name) // Sweep leaves it alone from here on; nobody else knows the name
 	path := filepath.Join(d.dir, name)
+	var root *os.File
 	if err = loopdisk.Create(d.dir, name, size); err == nil {
-		if o.root, err = loopdisk.Mount(path); err != nil {
+		if root, err = d.mount(path); err != nil {
 			err = errors.Join(err, os.Remove(path))
 		}
 	}
+	d.mounted(name, o, root, err)
 	if err != nil {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.open, name)
 		return "", nil, err
 	}
 	return name, func() { d.release(name) }, nil
@@ -327,13 +362,15 @@ func (s *Store) diskBytes(disk string) int64 {
 	return fi.Sys().(*syscall.Stat_t).Blocks * 512
 }
 
-// keepLocked has the disk of a live tree mounted, so that it need not be found each time.
-func (s *Store) keepLocked(t *Tree) {
+// keep has the disk of a live tree mounted, so that it need not be found each time.
+func (s *Store) keep(t *Tree) {
 	want := t.Disk
 	if !t.Ended.IsZero() {
 		want = ""
 	}
+	s.mu.Lock()
 	have := s.live[t.Session]
+	s.mu.Unlock()
 	if want == have {
 		return
 	}
@@ -341,10 +378,15 @@ func (s *Store) keepLocked(t *Tree) {
 		if _, err := s.disks.hold(want); err != nil {
 			return // whoever needs it says so
 		}
+	}
+	s.mu.Lock()
+	have = s.live[t.Session]
+	if want != "" {
 		s.live[t.Session] = want
 	} else {
 		delete(s.live, t.Session)
 	}
+	s.mu.Unlock()
 	if have != "" {
 		s.disks.release(have)
 	}
@@ -370,9 +412,11 @@ func Flush(s *Store) (err error) {
 // Close lets go of the disks of live trees. Their sandboxes keep them.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for session := range s.live {
-		s.dropLocked(session)
+	disks := slices.Collect(maps.Values(s.live))
+	clear(s.live)
+	s.mu.Unlock()
+	for _, name := range disks {
+		s.disks.release(name)
 	}
 	return nil
 }
@@ -401,21 +445,18 @@ func (s *Store) refill(disk string) {
 	}
 }
 
-// forgetLocked removes a tree that has nothing any more, with its disk where that never
+// forget removes a tree that has nothing any more, with its disk where that never
 // had another layer than the empty one.
-func (s *Store) forgetLocked(t *Tree, upper string) error {
+func (s *Store) forget(t *Tree, upper string) error {
 	err := os.Remove(s.file(t.Session))
 	if disk, name := split(upper); disk != "" && disk == t.Disk {
 		if names, e := s.onDisk(disk); e == nil && len(names) == 1 && names[0] == name {
-			err = errors.Join(err, os.Remove(filepath.Join(s.disks.dir, disk)))
+			err = errors.Join(err, gone(os.Remove(filepath.Join(s.disks.dir, disk))))
 		}
 	}
-	s.dropLocked(t.Session)
+	s.keep(&Tree{Session: t.Session})
 	return err
 }
-
-// dropLocked lets go of the disk of a tree that is no more.
-func (s *Store) dropLocked(session string) { s.keepLocked(&Tree{Session: session}) }
 
 // onDisk are the layers on a disk, also those that are being removed.
 func (s *Store) onDisk(disk string) (names []string, err error) {

@@ -32,6 +32,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/beneath"
+	"github.com/toold/toold/internal/crew"
+	"github.com/toold/toold/internal/sandbox/loopdisk"
 	"github.com/toold/toold/internal/sandbox/state"
 )
 
@@ -51,17 +53,19 @@ var (
 	ErrDeep = fmt.Errorf("there are %d layers", MaxLayers)
 )
 
-// Store is the trees of one daemon. Its methods may be called from any goroutine.
+// Store is the trees of one daemon. Its methods may be called from any goroutine. Where the disk of
+// one session does not answer, no other session waits for it.
 type Store struct {
-	dir string
-	mu  sync.Mutex // guards the files: no layer may go while a tree is about to name it
-
-	held map[string]int // layers that stay though no tree may name them; guarded by mu
-
+	dir   string
+	turns crew.Turns // by session: who works on its tree, which may wait for its disk
 	shelf shelf
 	disks disks
-	live  map[string]string   // disks that are held for live trees, by session; by mu
-	loose map[string]struct{} // disks with layers that may be nobody's; by mu
+
+	mu     sync.Mutex          // guards the fields below, and is held over no file
+	held   map[string]int      // layers that stay though no tree may name them
+	sweeps map[*sweep]struct{} // which are told what is held from now on
+	live   map[string]string   // disks that are held for live trees, by session
+	loose  map[string]struct{} // disks with layers that may be nobody's
 
 	boundedMu sync.Mutex // guards bounded
 	bounded   bool       // disks can be made here
@@ -199,14 +203,16 @@ func (c *Checkpoint) Own(t *Tree) string {
 // Open opens a store, and makes its directory where there is none.
 func Open(dir string) (*Store, error) {
 	s := &Store{
-		dir: dir, sizes: map[string]int64{}, held: map[string]int{}, live: map[string]string{}, loose: map[string]struct{}{},
-		disks: disks{dir: filepath.Join(dir, "disks"), open: map[string]*openDisk{}},
+		dir: dir, sizes: map[string]int64{}, held: map[string]int{}, sweeps: map[*sweep]struct{}{}, live: map[string]string{}, loose: map[string]struct{}{},
+		disks: disks{dir: filepath.Join(dir, "disks"), mount: loopdisk.Mount, open: map[string]*openDisk{}},
 	}
 	for _, d := range []string{dir, s.trees(), s.layers(), s.disks.dir, filepath.Join(dir, "apply")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("layers of worktrees: %w", err)
 		}
 	}
+	// What a store that was killed was writing. It does no harm where it cannot be removed.
+	_ = beneath.RemoveMatching(filepath.Join(s.trees(), writing+"*"), "")
 	return s, nil
 }
 
@@ -240,12 +246,11 @@ func (s *Store) file(session string) string { return filepath.Join(s.trees(), se
 
 // Begin stores the tree of a session that begins, with an empty upper layer.
 func (s *Store) Begin(t *Tree) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.turn(t.Session)()
 	if t.Since == 0 {
 		t.begin(Now())
 	}
-	if err := s.renewLocked(t); err != nil {
+	if err := s.renew(t); err != nil {
 		return fmt.Errorf("layers of session %s: %w", t.Session, err)
 	}
 	return nil
@@ -253,9 +258,14 @@ func (s *Store) Begin(t *Tree) error {
 
 // Put stores a tree as it was before a change that could not be carried out.
 func (s *Store) Put(t *Tree) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.writeLocked(t)
+	defer s.turn(t.Session)()
+	return s.write(t)
+}
+
+// turn waits until nobody else works on the tree of a session.
+func (s *Store) turn(session string) (done func()) {
+	done, _ = s.turns.Take(context.Background(), session) // which never ends
+	return done
 }
 
 // begin says when the tree begins, and by which clock.
@@ -297,12 +307,13 @@ func clock(id int32) int64 {
 	return now.Nano()
 }
 
-// renewLocked gives the tree an empty upper layer and stores it.
-func (s *Store) renewLocked(t *Tree) error {
+// renew gives the tree an empty upper layer and stores it.
+func (s *Store) renew(t *Tree) error {
 	t.Upper = layerPrefix + strings.ToLower(rand.Text()[:20])
 	if t.Disk != "" {
 		t.Upper = t.Disk + "." + t.Upper
 	}
+	defer s.Hold([]string{t.Upper})() // before it is there: no tree names it yet
 	dir, release, err := s.at(t.Upper)
 	if err != nil {
 		return err
@@ -314,18 +325,19 @@ func (s *Store) renewLocked(t *Tree) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	if err := s.writeLocked(t); err != nil {
+	if err := s.write(t); err != nil {
 		return errors.Join(err, os.Remove(dir))
 	}
 	return nil
 }
 
-// writeLocked stores a tree.
-func (s *Store) writeLocked(t *Tree) error {
+// write stores a tree.
+func (s *Store) write(t *Tree) error {
 	data, err := json.Marshal(t)
 	if err != nil {
 		return err
 	}
+	defer s.Hold(t.All(), []string{t.Disk + "."})() // a Sweep may have read its file already
 	tmp, err := os.CreateTemp(s.trees(), writing+"*")
 	if err != nil {
 		return err
@@ -339,13 +351,15 @@ func (s *Store) writeLocked(t *Tree) error {
 		return errors.Join(err, os.Remove(tmp.Name()))
 	}
 	s.shelf.forget(s.file(t.Session))
-	s.loosenLocked(t)
-	s.keepLocked(t)
+	s.loosen(t)
+	s.keep(t)
 	return nil
 }
 
-// loosenLocked has the next Sweep look at the disks of a tree that loses layers.
-func (s *Store) loosenLocked(t *Tree) {
+// loosen has the next Sweep look at the disks of a tree that loses layers.
+func (s *Store) loosen(t *Tree) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, p := range t.Places() {
 		if strings.HasPrefix(p, diskPrefix) {
 			s.loose[p] = struct{}{}
@@ -373,8 +387,7 @@ func (s *Store) Get(session string) (*Tree, error) {
 
 // locked reads a tree and has f work on it, which gives its error.
 func (s *Store) locked(session string, f func(*Tree) error) (*Tree, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.turn(session)()
 	t, err := s.Get(session)
 	if err == nil {
 		err = f(t)
@@ -385,11 +398,11 @@ func (s *Store) locked(session string, f func(*Tree) error) (*Tree, error) {
 // change reads a tree, has f change it, and stores it.
 func (s *Store) change(session string, f func(*Tree) error) (*Tree, error) {
 	return s.locked(session, func(t *Tree) error {
-		s.loosenLocked(t)
+		s.loosen(t)
 		if err := f(t); err != nil {
 			return err
 		}
-		return s.writeLocked(t)
+		return s.write(t)
 	})
 }
 
@@ -431,10 +444,10 @@ func (s *Store) End(session string, when time.Time) error {
 			t.Upper = ""
 		}
 		if len(t.All()) == 0 {
-			return s.forgetLocked(t, upper)
+			return s.forget(t, upper)
 		}
 		t.Ended, t.Unlaid = when, false
-		return s.writeLocked(t)
+		return s.write(t)
 	})
 	return err
 }
@@ -475,16 +488,15 @@ func (t *Tree) Layers() []string {
 
 // Remove removes a session's tree. Its layers go with the next Sweep.
 func (s *Store) Remove(session string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.turn(session)()
 	if t, err := s.Get(session); err == nil {
-		s.loosenLocked(t)
+		s.loosen(t)
 	}
 	err := os.Remove(s.file(session))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("layers of session %s: %w", session, ErrNone)
 	}
-	s.dropLocked(session)
+	s.keep(&Tree{Session: session})
 	return err
 }
 

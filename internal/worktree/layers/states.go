@@ -40,11 +40,11 @@ func (s *Store) Freeze(session string, c Checkpoint) (*Tree, error) {
 		c.Layers, c.Incomplete = layers, t.Incomplete
 		t.Checkpoints = append(t.Checkpoints, c)
 		if len(layers) == len(t.Lower) || !t.Ended.IsZero() {
-			return s.writeLocked(t)
+			return s.write(t)
 		}
 		t.Lower, t.Unlaid = t.merged(layers), true
 		t.Merged, t.MergedInto = nil, ""
-		return s.renewLocked(t)
+		return s.renew(t)
 	})
 }
 
@@ -147,17 +147,17 @@ func (s *Store) Reset(session string) (*Tree, error) {
 
 func (s *Store) reset(session string, to func(*Tree) ([]string, error)) (*Tree, error) {
 	return s.locked(session, func(t *Tree) (err error) {
-		s.loosenLocked(t)
+		s.loosen(t)
 		if t.Lower, err = to(t); err != nil {
 			return err
 		}
 		t.Merged, t.MergedInto = nil, ""
 		if !t.Ended.IsZero() {
 			t.Upper = ""
-			return s.writeLocked(t)
+			return s.write(t)
 		}
 		t.Unlaid = true
-		if err = s.renewLocked(t); !errors.Is(err, unix.ENOSPC) {
+		if err = s.renew(t); !errors.Is(err, unix.ENOSPC) {
 			return err
 		}
 		// What fills the disk are checkpoints, or what this is about to take away.
@@ -171,7 +171,7 @@ func (s *Store) reset(session string, to func(*Tree) ([]string, error)) (*Tree, 
 		}
 		defer release()
 		t.Disk = disk
-		return s.renewLocked(t)
+		return s.renew(t)
 	})
 }
 
@@ -217,7 +217,13 @@ func (s *Store) Applied(session string, since int64) (*Tree, error) {
 // Take gives a session that is over the layers of another one that is over and began with
 // its own, and removes that one's tree.
 func (s *Store) Take(session, from string) error {
+	if session > from { // all take turns in one order
+		defer s.turn(from)()
+	}
 	_, err := s.locked(session, func(t *Tree) error {
+		if session < from {
+			defer s.turn(from)()
+		}
 		other, err := s.Get(from)
 		if errors.Is(err, ErrNone) {
 			return nil // it has changed nothing
@@ -225,9 +231,9 @@ func (s *Store) Take(session, from string) error {
 		if err != nil {
 			return err
 		}
-		s.loosenLocked(t)
+		s.loosen(t)
 		t.Upper, t.Lower = other.Upper, other.Lower
-		return errors.Join(s.writeLocked(t), os.Remove(s.file(from)))
+		return errors.Join(s.write(t), os.Remove(s.file(from)))
 	})
 	return err
 }
@@ -235,5 +241,5 @@ func (s *Store) Take(session, from string) error {
 // Retry gives a tree that is not laid another empty upper layer: the one that it has may
 // be mounted.
 func (s *Store) Retry(session string) (*Tree, error) {
-	return s.locked(session, s.renewLocked)
+	return s.locked(session, s.renew)
 }

@@ -43,9 +43,7 @@ func (s Welding) Weld(ctx context.Context, from []string) (*Welded, error) {
 	w.Release = s.Hold([]string{w.Layer})
 	if err := weld(ctx, s.Store, w, from); err != nil {
 		w.Release()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.loosenLocked(&Tree{Lower: []string{w.Layer}})
+		s.loosen(&Tree{Lower: []string{w.Layer}})
 		return nil, err
 	}
 	return w, nil
