@@ -20,6 +20,7 @@ type ending struct {
 	duration time.Duration
 	full     string // the place that was full, for the reason "disk"; "" = the host
 	raise    string // the limit that gives it more room; "" = none does
+	host     string // why it was ended for the host's memory, for the reason "memory"; "" = for its limit
 }
 
 func endingOf(c *client.Call) ending {
@@ -36,6 +37,7 @@ func endingOf(c *client.Call) ending {
 	e.reason, _ = c.Metadata["reason"].(string)
 	e.full, _ = c.Metadata["full"].(string)
 	e.raise, _ = c.Metadata["raise"].(string)
+	e.host, _ = c.Metadata["host"].(string)
 	return e
 }
 
@@ -64,6 +66,9 @@ func (e ending) exitStatus() (code int, message string) {
 func (e ending) killed() string {
 	switch e.reason {
 	case "memory":
+		if e.host != "" {
+			return "stopped: " + line(e.host)
+		}
 		return "out of memory; raise it with --limit memory=SIZE"
 	case "pids":
 		return "too many processes; raise it with --limit pids=N"

@@ -41,6 +41,7 @@ func TestRunExitCodes(t *testing.T) {
 		{"timeout", bashDone("", killed("timeout", "SIGTERM")), 124, "timed out after 2s"},
 		{"signal", bashDone("", killed("signal", "SIGKILL")), 137, "killed by SIGKILL"},
 		{"memory", bashDone("", killed("memory", "SIGKILL")), 137, "out of memory"},
+		{"memory of the host", bashDone("", map[string]any{"reason": "memory", "signal": "SIGKILL", "host": "its sockets kept too much"}), 137, "stopped: its sockets kept too much"},
 		{"output limit", bashDone("", killed("output_limit", "SIGTERM")), 143, "more output"},
 		{"lost", bashDone("", killed("lost", "")), 125, "session ended"},
 		{"a code that no process has", bashDone("", map[string]any{"reason": "exit", "exit_code": 1e18}), 125, "not known"},

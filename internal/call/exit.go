@@ -60,7 +60,7 @@ func (st *steps) refine(c *Call, o *outcome) {
 		return
 	}
 	if note := c.endedFor(o.Exit.Reason); note != "" {
-		o.notes = append(o.notes, note)
+		o.Exit.Host = note
 		return
 	}
 	memory, pids := st.place.Killed()
@@ -109,9 +109,6 @@ func (st *steps) trail(c *Call, o *outcome) {
 		return
 	}
 	info := run.TrailerInfo{MemoryLimit: int64(st.limits.Memory), PIDsLimit: st.limits.PIDs}
-	if c.endedFor(run.ReasonMemory) != "" {
-		info.MemoryLimit = 0 // which was not the limit
-	}
 	if o.Exit.Reason == run.ReasonTimeout {
 		if info.Timeout, info.MostTimeout = c.timeouts(); info.Timeout == 0 {
 			return // an earlier daemon's call: only the agent knows

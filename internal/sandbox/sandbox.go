@@ -434,8 +434,8 @@ type Meter interface {
 }
 
 // Uncounted is a Sandbox that knows how much memory of the host the kernel keeps for its programs
-// without counting it in Limits.Memory, in bytes: what lies in sockets of netlink, and with cgroup v1
-// in those of TCP and UDP. It is asked many times a second.
+// without counting it in Limits.Memory, in bytes: what lies in sockets of netlink and UDP, and with
+// cgroup v1 in those of TCP. It is asked many times a second.
 type Uncounted interface {
 	Uncounted() (int64, error)
 }

@@ -37,7 +37,7 @@ func (h *hostMemory) accepts(set *Settings) error {
 		return nil
 	}
 	return fault.Overloaded.Errorf("no new session now: only %s of the host's memory are available, and %s must stay (daemon.host_memory)",
-		client.Size(v.Free), client.Size(set.HostMemory.Of(v.Size))).Next(freesMemory)
+		inMiB(v.Free), inMiB(set.HostMemory.Of(v.Size))).Next(freesMemory)
 }
 
 // MemoryRoom is how much of the host's memory is left, in bytes.
@@ -50,12 +50,15 @@ type MemoryRoom struct {
 func (r MemoryRoom) Checks() []client.Check {
 	c := client.Check{
 		Group: "host", Name: "memory available", Status: client.CheckOK,
-		Detail: fmt.Sprintf("%s of %s, of which %s must stay; calls are stopped and new sessions refused when half as much again is left", client.Size(r.Free), client.Size(r.Size), client.Size(r.Floor)),
+		Detail: fmt.Sprintf("%s of %s, of which %s must stay; calls are stopped and new sessions refused when half as much again is left", inMiB(r.Free), inMiB(r.Size), inMiB(r.Floor)),
 	}
 	if r.Floor <= 0 {
-		c.Status, c.Detail, c.Hint = client.CheckWarn, fmt.Sprintf("%s of %s, and nothing sees to it that some stay", client.Size(r.Free), client.Size(r.Size)), "set daemon.host_memory"
+		c.Status, c.Detail, c.Hint = client.CheckWarn, fmt.Sprintf("%s of %s, and nothing sees to it that some stay", inMiB(r.Free), inMiB(r.Size)), "set daemon.host_memory"
 	} else if r.Free < r.Floor*3/2 {
 		c.Status, c.Hint = client.CheckFail, freesMemory
 	}
 	return []client.Check{c}
 }
+
+// inMiB leaves out what is below a mebibyte, which nobody wants to read.
+func inMiB(bytes int64) client.Size { return client.Size(bytes >> 20 << 20) }

@@ -49,7 +49,7 @@ func (h memoryWatch) watch() {
 }
 
 func (h memoryWatch) stop(s *Session) {
-	if n := s.calls.StopWriting(run.ReasonMemory, "the call was ended because the host's memory is nearly full, and its session had most of it: try again with less at once"); n > 0 {
+	if n := s.calls.StopWriting(run.ReasonMemory, "the host's memory is nearly full, and this session had most of it; try again with less at once"); n > 0 {
 		h.memory.stops.Add(1)
 		s.log.Warn("calls were stopped: the host's memory is nearly full", "calls", n)
 	}

@@ -84,8 +84,7 @@ func (h socketWatch) look(s *Session) {
 	if n <= mostUncounted {
 		return
 	}
-	note := "the call was ended for what its sockets kept of the host's memory beside that of the session: " +
-		"have fewer of them open, or read from them what has arrived"
+	const note = "its sockets kept too much of the host's memory beside that of the session; have fewer of them open, or read from them what has arrived"
 	if stopped := s.calls.StopWriting(run.ReasonMemory, note); stopped > 0 {
 		h.memory.stops.Add(1)
 		s.log.Warn("calls were stopped: their sockets keep too much of the host's memory",

@@ -10,7 +10,8 @@ import (
 // Uncounted implements sandbox.Uncounted.
 //
 // What UDP sockets have received counts in it with v2 too, where most of it is memory: nothing
-// tells apart what lies in their error queues (IP_RECVERR), which is counted for nobody.
+// tells apart what lies in their error queues (IP_RECVERR), which is counted for nobody. With v1 most
+// of it is in SocketBytes, and counts once.
 func (s *Sandbox) Uncounted() (int64, error) {
 	if s.Enclosed {
 		return 0, nil // its kernel is a program, and what that keeps is memory

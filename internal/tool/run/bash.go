@@ -295,6 +295,9 @@ func howEnded(e *Exit, i TrailerInfo) string {
 	case ReasonOutputLimit:
 		return "output limit"
 	case ReasonMemory:
+		if e.Host != "" {
+			return "stopped: " + e.Host
+		}
 		if i.MemoryLimit > 0 {
 			return fmt.Sprintf("out of memory (limit %s)", binarySize(i.MemoryLimit))
 		}
@@ -366,6 +369,9 @@ func (e *Exit) Metadata() map[string]any {
 		if e.Raise != "" {
 			m["raise"] = e.Raise
 		}
+	}
+	if e.Reason == ReasonMemory && e.Host != "" {
+		m["host"] = e.Host
 	}
 	if e.BackgroundKilled > 0 {
 		m["background_killed"] = int64(e.BackgroundKilled)

@@ -56,6 +56,7 @@ func TestTrailer(t *testing.T) {
 		},
 		{Exit{Reason: ReasonExit, Refused: true}, TrailerInfo{PIDsLimit: 256}, "(exit code 0, but processes could not be started: too many processes (limit 256))"},
 		{Exit{Reason: ReasonExit, Starved: true}, TrailerInfo{MemoryLimit: 64 << 20}, "(exit code 0, but processes were killed: out of memory (limit 64 MiB))"},
+		{Exit{Reason: ReasonMemory, Host: "it took too much; take less"}, TrailerInfo{MemoryLimit: 1 << 20}, "stopped: it took too much; take less"},
 		{Exit{Reason: ReasonDisk, Code: 1}, TrailerInfo{}, "stopped: the disk of the host is nearly full; remove what is not needed, or have space freed there"},
 		{Exit{Reason: ReasonDisk, Code: 2, Full: "/tmp"}, TrailerInfo{Room: " (8 MiB)"}, "exit code 2: no space left in /tmp (8 MiB); remove files there or write elsewhere"},
 		{Exit{Reason: ReasonDisk, Code: -1, Signal: "SIGBUS", Full: "/tmp"}, TrailerInfo{}, "killed by SIGBUS: no space left in /tmp; remove files there or write elsewhere"},

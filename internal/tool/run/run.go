@@ -224,6 +224,9 @@ type Exit struct {
 	Full string `json:"full,omitempty"`
 	// Raise is the limit that gives it more room, "" for none; the daemon's to say.
 	Raise string `json:"-"`
+	// Host is why the daemon ended the program for the sake of the host's memory, and what helps,
+	// for ReasonMemory; "" where it was the session's limit. The daemon's to say.
+	Host string `json:"-"`
 	// Starved and Refused say that processes of a program that ended with status 0 all
 	// the same were killed for memory, or could not be started under the limit on them.
 	Starved bool `json:"starved,omitempty"`
