@@ -287,16 +287,17 @@ func (b *bases) dirMode(path string) (perm uint32, known bool) {
 // another says whether a directory of the source may not be one that the session began with.
 // All are what jobs of the session have made.
 func (b *bases) another(path string, now version, since int64, all map[string]own) bool {
-	if _, made := all[path]; made {
+	o, made := all[path]
+	if made && !o.Lent {
 		return false
 	}
-	return b.has(path) || b.notes[path].Is == Nothing || b.notes[path].Is != Dir && now.Placed > since
+	return b.has(path) || b.notes[path].Is == Nothing || b.notes[path].Is != Dir && now.Placed > max(since, o.CTime)
 }
 
 // moded says whether somebody may have changed the permissions of a directory since.
 func (b *bases) moded(path string, now version, since int64, all map[string]own) bool {
-	_, made := all[path]
-	if perm, known := b.dirMode(path); known && !made {
+	o, made := all[path]
+	if perm, known := b.dirMode(path); known && (!made || o.Lent) {
 		return now.Perm != perm
 	}
 	return b.another(path, now, since, all)

@@ -128,6 +128,31 @@ func TestOtherDirectories(t *testing.T) {
 	}
 }
 
+// A directory that was opened for the time in which something was written to it is not one that the
+// session has changed: what somebody makes of its permissions afterwards is in the way.
+func TestOpenedForTheTime(t *testing.T) {
+	source := tree(t, map[string]string{"dir/x": "x"})
+	must(t, os.Chmod(source+"/dir", 0o555))
+	g := begin(t, source)
+	must(t, os.Chmod(g.work+"/dir", 0o755))
+	write(t, g.work, map[string]string{"dir/x": "new"})
+	must(t, os.Chmod(g.work+"/dir", 0o555))
+	g.mustApply(client.ApplyRequest{})
+	tick()
+	must(t, os.Chmod(source+"/dir", 0o711))
+	must(t, os.Chmod(g.work+"/dir", 0o700))
+	before := look(t, source)
+	if _, err := g.apply(client.ApplyRequest{}); !slices.Equal(conflictsOf(err), []string{"dir"}) {
+		t.Errorf("got %v", err)
+	}
+	if diffs := differ(look(t, source), before); diffs != nil {
+		t.Errorf("changed: %q", diffs)
+	}
+	if got := before["dir/x"]; !strings.HasSuffix(got, " new") {
+		t.Errorf("what was applied first: %v", got)
+	}
+}
+
 // What changes between the comparison and the apply counts by its content too, whatever
 // its times say; so does a directory that the archive does not make.
 func TestOtherBase(t *testing.T) {

@@ -296,7 +296,7 @@ func (s *survey) replaces(c *change) bool {
 
 // unchanged says whether what the session has is what it began with.
 func (s *survey) unchanged(c *change) bool {
-	if _, wrote := s.own[c.path]; wrote || s.job.Copy != nil {
+	if o, wrote := s.own[c.path]; wrote && !o.Lent || s.job.Copy != nil {
 		return false
 	}
 	switch c.kind {

@@ -64,6 +64,8 @@ type mode struct {
 	Path raw    `json:"path"`
 	Ino  uint64 `json:"ino,omitempty"` // 0 where it is made
 	Perm uint32 `json:"perm"`
+	// Lent: it is no change, but what the directory had before it was opened for the time.
+	Lent bool `json:"lent,omitempty"`
 }
 
 func (c *change) task() task {
@@ -79,7 +81,9 @@ func (t *task) removes() bool {
 }
 
 // own is the record of what the task has written.
-func (t *task) own(ctime, size int64) own { return own{ctime, size, t.Want.Sum, t.Of} }
+func (t *task) own(ctime, size int64) own {
+	return own{CTime: ctime, Size: size, Sum: t.Want.Sum, Of: t.Of}
+}
 
 // content says whether the task writes something under a name of ours first.
 func (t *task) content() bool { return t.Want.Kind == beneath.File || t.Want.Kind == beneath.Link }

@@ -188,14 +188,17 @@ type own struct {
 	// Of is the session's version of what was merged, until it is given the merged one.
 	// Until then the file is not what the session's next change would be made from.
 	Of raw `json:"of,omitempty"`
+	// Lent: it is a directory that was opened for the time. CTime is that of its end; whatever became
+	// of it later is another's.
+	Lent bool `json:"lent,omitempty"`
 }
 
 // is says whether a file of the source is what the session has, or had.
-func (o own) is(v version) bool { return o == own{v.CTime, v.Size, v.Sum, ""} }
+func (o own) is(v version) bool { return o == own{CTime: v.CTime, Size: v.Size, Sum: v.Sum} }
 
 // holds says whether a change was merged into the file already.
 func (o own) holds(c *change, v version) bool {
-	return o.Of != "" && o == own{v.CTime, v.Size, v.Sum, c.of()}
+	return o.Of != "" && o == own{CTime: v.CTime, Size: v.Size, Sum: v.Sum, Of: c.of()}
 }
 
 // of tells one version of a file from others.
@@ -236,6 +239,9 @@ func (d *state) addOwn(more map[string]own) error {
 		return err
 	}
 	for path, o := range more {
+		if was, ok := all[path]; ok && o.Lent && !was.Lent {
+			continue // it is the session's all the same
+		}
 		if all[path] = o; o == (own{}) {
 			delete(all, path)
 		}

@@ -357,7 +357,7 @@ func (s *survey) modeOf(c *change) {
 	if s.modes[c.path] == nil {
 		s.modes[c.path] = &mode{Path: raw(c.path)}
 	}
-	s.modes[c.path].Perm = c.perm
+	s.modes[c.path].Perm, s.modes[c.path].Lent = c.perm, false
 }
 
 // enter sees that the owner can write where a change goes. A directory of his that he
@@ -381,7 +381,7 @@ func (s *survey) enter(c *change, parent int) error {
 		return errReadOnly
 	}
 	if s.modes[dir] == nil {
-		s.modes[dir] = &mode{Path: raw(dir), Ino: st.Ino, Perm: st.Mode & 0o777}
+		s.modes[dir] = &mode{Path: raw(dir), Ino: st.Ino, Perm: st.Mode & 0o777, Lent: true}
 	}
 	return s.homeAbove(c)
 }

@@ -312,13 +312,18 @@ func (w *writer) chmod(m mode, perm uint32) error {
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&0o777 == perm {
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&0o777 == perm && !m.Lent {
 		return err
 	}
-	err = unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), st.Mode&0o7000|perm, 0)
-	step("chmod")
+	if st.Mode&0o777 != perm {
+		err = unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), st.Mode&0o7000|perm, 0)
+		step("chmod")
+	}
+	if err == nil && m.Lent {
+		err = unix.Fstat(fd, &st) // a change time is set by no program
+	}
 	if err == nil {
-		w.own[string(m.Path)] = own{CTime: st.Ctim.Nano()}
+		w.own[string(m.Path)] = own{CTime: st.Ctim.Nano(), Lent: m.Lent}
 	}
 	return err
 }
