@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -40,7 +41,7 @@ func (e *Errand) TreeDiff(ctx context.Context, q run.DiffQuery, most int64, w io
 }
 
 // TreeChanges lists what differs in the worktree. q.Against is the name that the agent
-// knows. q.After is the Next of the page before.
+// knows. q.After is the Next of the page before. A page of long paths has fewer than q.Limit.
 func (e *Errand) TreeChanges(ctx context.Context, q client.DiffQuery) (*client.Changes, error) {
 	after, err := base64.RawURLEncoding.DecodeString(q.After)
 	if err != nil {
@@ -50,15 +51,20 @@ func (e *Errand) TreeChanges(ctx context.Context, q client.DiffQuery) (*client.C
 	if limit <= 0 {
 		limit = defaultChanges
 	}
-	list := &changeList{last: string(after), limit: limit}
-	totals, err := e.tree(ctx, run.DiffJob(run.DiffQuery{
-		Format: treediff.List, Paths: q.Paths, Exclude: q.Exclude, NoIgnored: q.NoIgnored,
-		Against: q.Against, After: string(after), Limit: limit,
-	}), maxChangesBytes, list)
-	if err != nil {
-		return nil, err
+	for {
+		list := &changeList{last: string(after), limit: limit}
+		totals, err := e.tree(ctx, run.DiffJob(run.DiffQuery{
+			Format: treediff.List, Paths: q.Paths, Exclude: q.Exclude, NoIgnored: q.NoIgnored,
+			Against: q.Against, After: string(after), Limit: limit,
+		}), maxChangesBytes, list)
+		switch {
+		case err == nil:
+			return list.end(totals)
+		case !errors.Is(err, ErrTooLong) || limit == 1:
+			return nil, err
+		}
+		limit = max(1, min(len(list.items), limit-1)) // as many as there is room for
 	}
-	return list.end(totals)
 }
 
 // TreeRevert puts back what of the worktree is at or below paths, all of it without paths,

@@ -235,6 +235,63 @@ func TestTreeChangesLimit(t *testing.T) {
 	}
 }
 
+// listing is an agent that lists paths as it is asked to.
+type listing struct {
+	saying
+	paths []string // in order
+}
+
+func (l *listing) Run(ctx context.Context, r agent.Request, sink agent.Sink) (*agent.Outcome, error) {
+	var in struct {
+		After []byte
+		Limit int
+	}
+	if err := json.Unmarshal(r.Input, &in); err != nil {
+		return nil, err
+	}
+	from, known := slices.BinarySearch(l.paths, string(in.After))
+	if known {
+		from++
+	}
+	to := min(from+in.Limit, len(l.paths))
+	var lines []treediff.Line
+	for _, p := range l.paths[from:to] {
+		lines = append(lines, treediff.Line{Path: string([]rune(p)), Bytes: []byte(p), Status: treediff.Deleted, OldKind: treediff.Link})
+	}
+	text, answer := listOf(lines, treediff.Totals{Files: len(l.paths), More: to < len(l.paths)})
+	l.saying = saying{text: text, piece: 1 << 20, answer: agent.Outcome{Result: &run.Result{Output: answer}}}
+	return l.saying.Run(ctx, r, sink)
+}
+
+// Pages of paths that are too long for a whole one are smaller, and have all of them.
+func TestTreeChangesOfLongPaths(t *testing.T) {
+	t.Parallel()
+	l := &listing{}
+	for i := range 4500 {
+		l.paths = append(l.paths, fmt.Sprintf("%05d", i)+strings.Repeat("/"+strings.Repeat("\xff", 250), 16))
+	}
+	e := &Errand{Conn: l, NewID: func() string { return "c" }}
+	seen, pages := 0, 0
+	for q := (client.DiffQuery{Limit: MaxChanges}); ; pages++ {
+		c, err := e.TreeChanges(t.Context(), q)
+		if err != nil {
+			t.Fatalf("page %d: %v", pages, err)
+		}
+		for _, item := range c.Items {
+			if string(item.Bytes) != l.paths[seen] {
+				t.Fatalf("%q is path %d", item.Bytes, seen)
+			}
+			seen++
+		}
+		if q.After = c.Next; q.After == "" {
+			break
+		}
+	}
+	if seen != len(l.paths) || pages < 1 {
+		t.Errorf("%d paths on %d pages", seen, pages+1)
+	}
+}
+
 // A stream goes to its writer byte by byte; the agent may forget what was written, and
 // nothing more. It ends at its bound and where the writer fails.
 func TestTreeDiff(t *testing.T) {
