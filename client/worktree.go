@@ -137,10 +137,13 @@ type Applied struct {
 	Skipped      []string          `json:"skipped,omitempty"`
 	SkippedKinds map[string]string `json:"skipped_kinds,omitempty"`
 	// The counts are of all, also of what the lists leave out.
-	WrittenCount   int  `json:"written_count"`
-	RemovedCount   int  `json:"removed_count"`
-	SensitiveCount int  `json:"sensitive_count,omitempty"`
-	SkippedCount   int  `json:"skipped_count,omitempty"`
+	WrittenCount   int `json:"written_count"`
+	RemovedCount   int `json:"removed_count"`
+	SensitiveCount int `json:"sensitive_count,omitempty"`
+	SkippedCount   int `json:"skipped_count,omitempty"`
+	// AttributesLeft counts written files and directories that lack extended attributes (user.*)
+	// which they have in the session: the file system did not take them, or they are too large.
+	AttributesLeft int  `json:"attributes_left,omitempty"`
 	DryRun         bool `json:"dry_run,omitempty"`
 }
 

@@ -128,6 +128,9 @@ func sayApplied(a *app, session string, done *client.Applied) {
 		a.say("left out: these cannot be copied to the source")
 		sayPaths(a, skippedNames(done), done.SkippedCount)
 	}
+	if done.AttributesLeft > 0 {
+		a.say("left out: extended attributes (user.*) of %s: the source's file system does not take them, or they are too large", plural(done.AttributesLeft, "file"))
+	}
 }
 
 // skippedNames are the paths that were left out, each with what it is.

@@ -55,6 +55,7 @@ type change struct {
 	perm   uint32
 	sum    string // SHA-256 of the file's content or the link's target
 	link   string
+	attrs  attributes
 	at     int64 // of the file's content in the spool
 	size   int64
 	since  int64      // in place of the job's; 0 if that counts
@@ -75,6 +76,7 @@ type spool struct {
 	at     int64
 	data   int64 // bytes that are no holes
 	size   int64 // of all files, also of those that are not kept
+	attrs  int   // bytes of attributes
 	limits Limits
 	names  int
 	buf    *buffer
@@ -233,22 +235,23 @@ func (s *source) ends() error {
 }
 
 // records are those that an archive of ours has.
-var records = []string{"path", "linkpath", "size", "mtime", "atime", "ctime", "uid", "gid", "uname", "gname", recordStatus, recordOld, recordSum, recordLeft, recordSize, recordData}
+var records = []string{"path", "linkpath", "size", "mtime", "atime", "ctime", "uid", "gid", "uname", "gname", recordStatus, recordOld, recordSum, recordLeft, recordSize, recordData, recordAttributes}
 
 const (
-	recordStatus = "TOOLD.status"
-	recordOld    = "TOOLD.old"
-	recordSum    = "TOOLD.oldsha256"
-	recordLeft   = "TOOLD.left"
-	recordSize   = "TOOLD.size"
-	recordData   = "TOOLD.data"
+	recordStatus     = "TOOLD.status"
+	recordOld        = "TOOLD.old"
+	recordSum        = "TOOLD.oldsha256"
+	recordLeft       = "TOOLD.left"
+	recordSize       = "TOOLD.size"
+	recordData       = "TOOLD.data"
+	recordAttributes = "TOOLD.attributes"
 )
 
 // entry makes a change of an entry and keeps its content.
 func (s *spool) entry(h *tar.Header, r io.Reader) (*change, error) {
 	c := &change{
 		path: h.Name, status: client.ChangeStatus(h.PAXRecords[recordStatus]), old: beneath.Kind(h.PAXRecords[recordOld]),
-		perm: uint32(h.Mode) & 0o777, link: h.Linkname, size: h.Size, at: s.at,
+		perm: uint32(h.Mode) & 0o777, link: h.Linkname, size: h.Size, at: s.at, mtime: h.ModTime.UnixNano(),
 	}
 	if h.Typeflag == tar.TypeDir {
 		c.path = strings.TrimSuffix(c.path, "/")
@@ -260,8 +263,15 @@ func (s *spool) entry(h *tar.Header, r io.Reader) (*change, error) {
 	if err == nil {
 		err = c.check()
 	}
+	if err == nil {
+		err = c.attrs.read(h.PAXRecords, c.kind)
+	}
 	if err != nil {
 		return nil, broken("%s: %v", shown(c.path), err)
+	}
+	if s.attrs += c.attrs.size(); s.attrs > maxAllAttributes {
+		s.attrs -= c.attrs.size()
+		c.attrs = attributes{Left: c.attrs.Left + len(c.attrs.User), Known: true}
 	}
 	return c, s.keep(c, r)
 }

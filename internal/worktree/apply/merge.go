@@ -87,7 +87,7 @@ func (s *survey) mergeOne(c *change) error {
 		return err
 	}
 	c.merged, c.why = c.of(), ""
-	c.at, c.size, c.sum, c.perm = s.spool.at, int64(len(merged)), sumOf(merged), perm
+	c.at, c.size, c.sum, c.perm, c.mtime = s.spool.at, int64(len(merged)), sumOf(merged), perm, 0
 	s.spool.at += c.size
 	s.spool.data += c.size
 	c.done = c.now.is(c.want())

@@ -47,16 +47,17 @@ type plan struct {
 
 // task makes one path what it is to be.
 type task struct {
-	Path   raw     `json:"path"`
-	Was    version `json:"was"`
-	Want   version `json:"want"`
-	Link   raw     `json:"link,omitempty"` // where it leads
-	At     int64   `json:"at,omitempty"`   // of the content in the spool
-	Parent uint64  `json:"parent,omitempty"`
-	Home   home    `json:"home,omitzero"`
-	Of     raw     `json:"of,omitempty"` // the session's version, where Want was merged
-	Build  bool    `json:"build,omitempty"`
-	MTime  int64   `json:"mtime,omitempty"` // ns; 0 is that of its writing
+	Path   raw        `json:"path"`
+	Was    version    `json:"was"`
+	Want   version    `json:"want"`
+	Link   raw        `json:"link,omitempty"` // where it leads
+	At     int64      `json:"at,omitempty"`   // of the content in the spool
+	Parent uint64     `json:"parent,omitempty"`
+	Home   home       `json:"home,omitzero"`
+	Of     raw        `json:"of,omitempty"` // the session's version, where Want was merged
+	Build  bool       `json:"build,omitempty"`
+	MTime  int64      `json:"mtime,omitempty"` // ns; 0 is that of its writing
+	Attrs  attributes `json:"attrs,omitzero"`
 }
 
 // mode is what a directory gets when all is in it; until then its owner can write to it.
@@ -71,7 +72,7 @@ type mode struct {
 func (c *change) task() task {
 	return task{
 		Path: raw(c.path), Was: c.now, Want: c.want(), Link: raw(c.link), At: c.at, Parent: c.parent, Home: c.home,
-		Of: c.merged, Build: c.build, MTime: c.mtime,
+		Of: c.merged, Build: c.build, MTime: c.mtime, Attrs: c.attrs,
 	}
 }
 

@@ -127,6 +127,7 @@ func (r *report) skip(c *change) {
 // applied is the report for those who asked.
 func (r *report) applied(dry bool) *client.Applied {
 	var written, removed, merged, build list
+	bare := 0
 	for i, t := range r.tasks {
 		path := string(t.Path)
 		switch {
@@ -139,6 +140,9 @@ func (r *report) applied(dry bool) *client.Applied {
 			merged.add(path)
 		}
 		written.add(path)
+		if t.Attrs.Left > 0 {
+			bare++
+		}
 		if t.Build && t.Want.Kind != beneath.Dir {
 			build.add(path)
 		}
@@ -147,6 +151,6 @@ func (r *report) applied(dry bool) *client.Applied {
 		Written: written.paths, Removed: removed.paths, Merged: merged.paths, Build: build.paths,
 		Sensitive: r.sensitive.paths, Skipped: r.skipped.paths, SkippedKinds: r.kinds,
 		WrittenCount: written.count, RemovedCount: removed.count, SensitiveCount: r.sensitive.count, SkippedCount: r.skipped.count,
-		DryRun: dry,
+		AttributesLeft: bare, DryRun: dry,
 	}
 }

@@ -118,6 +118,7 @@ func (w *writer) make(dir, i int) (stamp, error) {
 		if err := unix.Symlinkat(string(t.Link), dir, name); err != nil {
 			return stamp{}, err
 		}
+		t.date(dir, name, unix.AT_SYMLINK_NOFOLLOW)
 		st, err := beneath.Lstat(dir, name)
 		return stampOf(&st), err
 	}
@@ -130,12 +131,12 @@ func (w *writer) make(dir, i int) (stamp, error) {
 	step("file made")
 	err = w.fill(f, t.At, t.Want.Size)
 	if err == nil {
+		err = w.adorn(t, fd)
+	}
+	if err == nil {
 		err = unix.Fchmod(fd, t.Want.Perm)
 	}
-	if t.MTime != 0 { // a file system that takes no times is no reason to leave it out
-		times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(t.MTime)}
-		_ = unix.UtimesNanoAt(fd, "", times, unix.AT_EMPTY_PATH)
-	}
+	t.date(fd, "", unix.AT_EMPTY_PATH)
 	var st unix.Stat_t
 	if err == nil {
 		err = unix.Fstat(fd, &st)
@@ -429,6 +430,10 @@ func (w *writer) putDir(t *task, parent int, now, was version) error {
 	}
 	if err := unix.Mkdirat(parent, name, t.Want.Perm|0o700); err != nil {
 		return err
+	}
+	if fd, err := beneath.Open(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0); err == nil {
+		t.Attrs.give(fd)
+		_ = unix.Close(fd)
 	}
 	st, err := beneath.Lstat(parent, name)
 	w.made[string(t.Path)] = st.Ino

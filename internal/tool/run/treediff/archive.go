@@ -5,7 +5,11 @@ import (
 	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"io"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/toold/toold/internal/tool/run/root"
 )
@@ -18,7 +22,25 @@ const (
 	RecordLeft   = "TOOLD.left"
 	RecordSize   = "TOOLD.size"
 	RecordData   = "TOOLD.data"
+	// RecordAttributes is Attributes as JSON.
+	RecordAttributes = "TOOLD.attributes"
 )
+
+// Attributes are the extended attributes of an entry that belong to its user, names and values in
+// base64. Left counts others that it has.
+type Attributes struct {
+	User []Attribute `json:"user,omitempty"`
+	Left int         `json:"left,omitempty"`
+}
+
+// Attribute is one of them.
+type Attribute struct {
+	Name  []byte `json:"name"`
+	Value []byte `json:"value"`
+}
+
+// maxAttributes bounds the bytes of those of one entry: a reader takes 1 MiB of all its records.
+const maxAttributes = 256 << 10
 
 // archive writes entries.
 type archive struct {
@@ -53,7 +75,7 @@ func (a *archive) visit(c *change) error {
 		h.PAXRecords[RecordOld] = string(k)
 	}
 	if c.new.node != nil {
-		h.Mode = int64(c.new.node.Mode)
+		h.Mode, h.ModTime = int64(c.new.node.Mode), time.Unix(0, c.new.node.MTime)
 	}
 	switch c.new.kind() {
 	case Dir:
@@ -77,6 +99,9 @@ func (a *archive) visit(c *change) error {
 			h.Linkname = "." // it was not read
 		}
 		return a.out.WriteHeader(h)
+	}
+	if err := a.attributes(c, h); err != nil {
+		return err
 	}
 	if err := a.out.WriteHeader(h); err != nil || c.new.kind() != File {
 		return err
@@ -115,6 +140,35 @@ func (a *archive) left(c *change, h *tar.Header, content *content) (Left, error)
 		h.PAXRecords[RecordSHA256] = hash
 	}
 	return "", nil
+}
+
+// attributes gives a file those of its user, and a directory that is new.
+func (a *archive) attributes(c *change, h *tar.Header) error {
+	if k := c.new.kind(); k != File && (k != Dir || c.old.kind() == Dir) {
+		return nil
+	}
+	var is Attributes
+	err := a.w.lent(func() error {
+		dir, err := c.new.place.need(a.w.ctx)
+		if err != nil {
+			return err
+		}
+		all, left, err := dir.Attributes(a.w.ctx, c.new.node.Name, maxAttributes)
+		is.Left = left
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			is.User = append(is.User, Attribute{[]byte(name), []byte(all[name])})
+		}
+		return err
+	})
+	if err != nil {
+		if err := c.spoiled(err); err != nil {
+			return err
+		}
+		is = Attributes{Left: 1} // it has gone meanwhile, for one
+	}
+	text, err := json.Marshal(is)
+	h.PAXRecords[RecordAttributes] = string(text)
+	return err
 }
 
 // otherKinds are those of Other.

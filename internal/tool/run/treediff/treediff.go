@@ -11,7 +11,7 @@
 // file, or where a link leads. A file whose size, mode, modification and change time are
 // equal on both sides counts as unchanged and is not read: no program can set a change
 // time. What is mounted in one of the directories is left out with all that is in it, and
-// so are owners, times and extended attributes. A path of more than MaxPath bytes is
+// so are owners, times and extended attributes: they are no difference. A path of more than MaxPath bytes is
 // unreadable.
 //
 // # List
@@ -29,7 +29,9 @@
 // leads, left out where it has none or cannot be read. A directory comes before what is in
 // it, and if it goes away after that. TOOLD.left is a Left of what has no content here, and
 // is not looked into. A large file that has holes is given without them: TOOLD.size is its
-// size, and TOOLD.data where its bytes lie, as "offset,bytes" with blanks between.
+// size, and TOOLD.data where its bytes lie, as "offset,bytes" with blanks between. What is there
+// has its time of modification; files and new directories have TOOLD.attributes, which are
+// Attributes as JSON.
 //
 // # Patch
 //
