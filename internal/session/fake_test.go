@@ -36,6 +36,7 @@ type fakeHost struct {
 	log     []string
 	rules   string // the rules file of worktrees; "" = none
 	changes string // what agents say about files that hosts run on sight; "" = nothing
+	watched string // what they were asked about them the last time
 }
 
 func newFakeHost() *fakeHost {
@@ -438,6 +439,7 @@ func (c *fakeConn) Run(ctx context.Context, r agent.Request, s agent.Sink) (*age
 	if r.Tool == run.ChangesName {
 		c.b.host.mu.Lock()
 		defer c.b.host.mu.Unlock()
+		c.b.host.watched = string(r.Input)
 		return &agent.Outcome{Result: &run.Result{Output: cmp.Or(c.b.host.changes, "{}")}}, nil
 	}
 	c.b.mu.Lock()

@@ -37,5 +37,5 @@ func askSensitive(s *Session) (*client.SensitiveChanges, error) {
 	if err != nil {
 		return nil, errors.New("the agent is gone")
 	}
-	return e.Changes(context.Background())
+	return e.Changes(context.Background(), s.daemon.settings.Load().Worktrees.Sensitive)
 }

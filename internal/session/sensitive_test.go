@@ -43,6 +43,7 @@ func TestSensitiveChanges(t *testing.T) {
 			dir := t.TempDir()
 			h.set.WorktreeRoots = []string{dir}
 			h.host.changes = tt.says
+			h.set.Worktrees.Sensitive = []string{"*.hcl"}
 			h.open()
 			s, err := h.m.Create(t.Context(), auth.Principal{UID: 0, Tenant: "a", Admin: true}, client.SessionCreate{
 				Worktree: client.Worktree{Source: dir, Mode: tt.mode, Sensitive: &client.SensitiveChanges{Changed: []string{"made up"}}},
@@ -63,6 +64,9 @@ func TestSensitiveChanges(t *testing.T) {
 				got, err = h.m.Get(t.Context(), alice, s.ID)
 				return err == nil && got.Ended != nil
 			})
+			if says := h.host.watched; says != "" && says != `{"more":["*.hcl"]}` {
+				t.Errorf("the agent is asked %s", says)
+			}
 			if want := toJSON(t, tt.want); toJSON(t, got.Worktree.Sensitive) != want && (want != "{}" || got.Worktree.Sensitive != nil) {
 				t.Errorf("%s, want %s", toJSON(t, got.Worktree.Sensitive), want)
 			}

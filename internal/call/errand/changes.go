@@ -20,11 +20,12 @@ const (
 
 // Changes asks which files that a host runs on sight differ from how the first call that
 // could write found them. The agent looks as the tool user: the daemon opens nothing in a
-// tree that a session can write to.
-func (e *Errand) Changes(ctx context.Context) (*client.SensitiveChanges, error) {
+// tree that a session can write to. More are patterns of more such files; agents of older
+// versions do not know them.
+func (e *Errand) Changes(ctx context.Context, more []string) (*client.SensitiveChanges, error) {
 	ctx, cancel := context.WithTimeout(ctx, changesTime)
 	defer cancel()
-	result, err := e.do(ctx, e.request(run.Job{Tool: run.ChangesName, Input: json.RawMessage("{}")}, 1, changesTime), silent)
+	result, err := e.do(ctx, e.request(run.ChangesJob(more), 1, changesTime), silent)
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func found(there bool) *run.Prepared {
 func TestNoResult(t *testing.T) {
 	errands := map[string]func(e *Errand) error{
 		"aside":   func(e *Errand) error { return e.Aside(t.Context()) },
-		"changes": func(e *Errand) error { _, err := e.Changes(t.Context()); return err },
+		"changes": func(e *Errand) error { _, err := e.Changes(t.Context(), nil); return err },
 		"make":    func(e *Errand) error { return e.Make(t.Context(), "f", "x", time.Second) },
 		"file":    func(e *Errand) error { _, err := e.File(t.Context(), "f", 1, time.Second, anyTarget); return err },
 		"revert":  func(e *Errand) error { _, err := e.TreeRevert(t.Context(), nil, ""); return err },
@@ -139,13 +139,13 @@ func TestChanges(t *testing.T) {
 		`{"sensitive": ` + list(MaxSensitive+2, "b") + `, "more": 5}`:      {Changed: slices.Repeat([]string{"b"}, MaxSensitive), More: 7},
 	} {
 		_, e := says("", text, 1)
-		got, err := e.Changes(t.Context())
+		got, err := e.Changes(t.Context(), nil)
 		if err != nil || got.More != want.More || got.Unchecked != want.Unchecked || !slices.Equal(got.Changed, want.Changed) || !slices.Equal(got.Build, want.Build) {
 			t.Errorf("%.100s: %+v, %v", text, got, err)
 		}
 	}
 	_, e := says("", "[]", 1)
-	if _, err := e.Changes(t.Context()); !errors.Is(err, errNoAnswer) {
+	if _, err := e.Changes(t.Context(), nil); !errors.Is(err, errNoAnswer) {
 		t.Error(err)
 	}
 }

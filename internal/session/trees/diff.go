@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"path"
 	"sync/atomic"
 
 	"github.com/toold/toold/client"
@@ -15,6 +17,7 @@ import (
 	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/ignore"
+	"github.com/toold/toold/internal/tool/run/treediff"
 	"github.com/toold/toold/internal/worktree/apply"
 	"github.com/toold/toold/internal/worktree/layers"
 )
@@ -58,7 +61,28 @@ func (s *Service) Changes(ctx context.Context, p auth.Principal, id string, q cl
 		return nil, s.sessions.Internal("compare the source of session "+id, asked(err))
 	}
 	c.Incomplete = shownLost(v.lost, q.Paths)
-	return c, nil
+	return c, s.markSensitive(c.Items)
+}
+
+// markSensitive marks what is sensitive by the configuration of the host too. What is in a
+// directory that is, is.
+func (s *shared) markSensitive(items []client.Change) error {
+	more, err := ignore.New(s.sessions.Sensitive())
+	if err != nil {
+		return fmt.Errorf("worktrees.sensitive: %w", err)
+	}
+	for i := 0; len(more) > 0 && i < len(items); i++ {
+		c := &items[i]
+		name := c.Path
+		if c.Bytes != nil {
+			name = string(c.Bytes)
+		}
+		for dir := path.Dir(name); !c.Sensitive && dir != "."; dir = path.Dir(dir) {
+			c.Sensitive = more.Has(dir, true)
+		}
+		c.Sensitive = c.Sensitive || more.Has(name, c.Kind == string(treediff.Dir) || c.Kind == "" && c.OldKind == string(treediff.Dir))
+	}
+	return nil
 }
 
 // omits checks the patterns of what is to be left out.

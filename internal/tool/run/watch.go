@@ -16,6 +16,7 @@ import (
 
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sensitive"
+	"github.com/toold/toold/internal/tool/run/ignore"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -107,9 +108,29 @@ func (Changes) Name() string { return ChangesName }
 
 func (Changes) onlyFiles() {}
 
+// changesInput is the input of Changes.
+type changesInput struct {
+	More []string `json:"more,omitempty"` // patterns as in a .gitignore
+}
+
+// ChangesJob asks for Changes. More are patterns, as in a .gitignore, of more files that are run or
+// obeyed on sight.
+func ChangesJob(more []string) Job {
+	input, _ := json.Marshal(changesInput{more}) // never fails for such
+	return Job{Tool: ChangesName, Input: input}
+}
+
 // Run implements Tool.
-func (Changes) Run(ctx context.Context, env *Env, _ json.RawMessage, _ *Prepared) (*Result, error) {
-	out, err := json.Marshal(env.Watch.changes(ctx, env))
+func (Changes) Run(ctx context.Context, env *Env, input json.RawMessage, _ *Prepared) (*Result, error) {
+	var in changesInput
+	if err := json.Unmarshal(input, &in); err != nil {
+		return nil, err
+	}
+	more, err := ignore.New(in.More)
+	if err != nil {
+		return nil, err
+	}
+	out, err := json.Marshal(env.Watch.changes(ctx, env, more))
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +138,7 @@ func (Changes) Run(ctx context.Context, env *Env, _ json.RawMessage, _ *Prepared
 }
 
 // changes compares.
-func (w *Watch) changes(ctx context.Context, env *Env) *Changed {
+func (w *Watch) changes(ctx context.Context, env *Env, more ignore.List) *Changed {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := &Changed{}
@@ -138,7 +159,7 @@ func (w *Watch) changes(ctx context.Context, env *Env) *Changed {
 			s.sensitive = append(s.sensitive, key)
 		}
 	}
-	s.since = w.since
+	s.since, s.more = w.since, more
 	s.below()
 	c.Sensitive, c.Build = c.shorten(s.sensitive), c.shorten(s.builds)
 	var gaps []string
@@ -183,6 +204,7 @@ type survey struct {
 
 	// since, when it is set, makes changed files sensitive by their change times.
 	since      int64
+	more       ignore.List // what else is sensitive
 	sensitive  []string
 	builds     []string
 	dirs       int
@@ -377,7 +399,7 @@ func (s *survey) into(key string) (dirs []string) {
 		switch {
 		case key == "" && slices.Contains(sensitive.Top(), e.Name):
 			// top has looked at it
-		case kind == sensitive.OnSight:
+		case kind == sensitive.OnSight, s.more.Has(prefix+e.Name, e.Kind == root.KindDir):
 			onSight = append(onSight, prefix+e.Name)
 		case kind == sensitive.Build:
 			builds = append(builds, prefix+e.Name)

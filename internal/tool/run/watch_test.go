@@ -14,7 +14,7 @@ import (
 )
 
 // watched makes a repository, marks it, changes it, and gives what Changes says.
-func watched(t *testing.T, change func(dir string)) Changed {
+func watched(t *testing.T, change func(dir string), more ...string) Changed {
 	t.Helper()
 	env, dir := fileEnv(t)
 	env.Watch = new(Watch)
@@ -35,7 +35,7 @@ func watched(t *testing.T, change func(dir string)) Changed {
 		env.Watch.Mark(t.Context(), env)
 	}
 	change(dir)
-	r := mustCall(t, env, Changes{}, object{})
+	r := mustCall(t, env, Changes{}, object{"more": more})
 	var c Changed
 	if err := json.Unmarshal([]byte(r.Output), &c); err != nil {
 		t.Fatal(err)
@@ -157,6 +157,18 @@ func TestWatch(t *testing.T) {
 				t.Errorf("more = %d, unchecked = %q", c.More, c.Unchecked)
 			}
 		})
+	}
+}
+
+// What the configuration of the host names is told too, where it was changed.
+func TestWatchMore(t *testing.T) {
+	c := watched(t, func(dir string) {
+		for _, name := range []string{"ops/deep/x.conf", "main.go", "sub/deploy.sh", "other", "kept.hcl"} {
+			writeFile(t, dir+"/"+name, "changed")
+		}
+	}, "ops/", "*.sh", "/main.go", "*.hcl", "!kept.hcl", "Makefile")
+	if want := []string{"main.go", "ops", "ops/deep", "sub/deploy.sh", "ops/deep/x.conf"}; !slices.Equal(c.Sensitive, want) {
+		t.Errorf("%q; want %q", c.Sensitive, want)
 	}
 }
 

@@ -105,7 +105,7 @@ func TestAttributes(t *testing.T) {
 		before, now := look(t, g.source), look(t, g.work)
 		var changed []string
 		for name, is := range now {
-			if before[name] != is && !(strings.HasPrefix(is, "dir") && strings.HasPrefix(before[name], "dir")) {
+			if before[name] != is && (!strings.HasPrefix(is, "dir") || !strings.HasPrefix(before[name], "dir")) {
 				changed = append(changed, name)
 			}
 		}
