@@ -150,11 +150,30 @@ func (c *change) load() (same bool, err error) {
 	case err != nil || c.status != Modified:
 		return false, err
 	case c.old.large() && c.new.large():
-		return c.sameLarge()
-	case c.old.large() || c.new.large():
+		same, err = c.sameLarge()
+	case !c.old.large() && !c.new.large():
+		same = bytes.Equal(c.old.data, c.new.data) // of what has no content both are nil
+	}
+	if err != nil || same {
+		return same, err
+	}
+	return c.sameIndex()
+}
+
+// sameIndex reports whether two files are indexes of git with the same entries.
+func (c *change) sameIndex() (bool, error) {
+	if c.old.kind() != File || c.new.kind() != File || !isIndex(c.path) {
 		return false, nil
 	}
-	return bytes.Equal(c.old.data, c.new.data), nil // of what has no content both are nil
+	reader := func(h *half) func() (io.ReadCloser, error) {
+		return func() (io.ReadCloser, error) {
+			if h.large() {
+				return h.open(c.w)
+			}
+			return io.NopCloser(bytes.NewReader(h.data)), nil
+		}
+	}
+	return sameIndex(reader(&c.old), reader(&c.new), c.old.node.Size, c.new.node.Size)
 }
 
 func (c *change) read(h *half) error {

@@ -62,13 +62,22 @@ func (p *Pair) change(ctx context.Context) *change {
 		c.status = Deleted
 	case p.Old.Kind != p.New.Kind:
 		c.status = Type
-	case bytes.Equal(p.Old.Data, p.New.Data) && !c.modes():
+	case p.same(c) && !c.modes():
 		return nil
 	default:
 		c.status = Modified
 	}
 	w.totals.Files = 1
 	return c
+}
+
+// same reports whether two sides of a kind have the same content.
+func (p *Pair) same(c *change) bool {
+	if bytes.Equal(p.Old.Data, p.New.Data) {
+		return true
+	}
+	same, err := c.sameIndex()
+	return err == nil && same
 }
 
 func (s *Side) half() half {

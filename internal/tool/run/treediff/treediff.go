@@ -8,7 +8,8 @@
 // changes during a walk is compared as it is met.
 //
 // A path differs if its kind does, its permissions (of all but links), the content of a
-// file, or where a link leads. A file whose size, mode, modification and change time are
+// file, or where a link leads. An index of git whose entries are the same is: commands that only
+// look write it again. A file whose size, mode, modification and change time are
 // equal on both sides counts as unchanged and is not read: no program can set a change
 // time. What is mounted in one of the directories is left out with all that is in it, and
 // so are owners, times and extended attributes: they are no difference. A path of more than MaxPath bytes is
