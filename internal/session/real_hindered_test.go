@@ -15,7 +15,9 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/cache"
 	"github.com/toold/toold/internal/cache/builtin"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/session/trees"
 )
 
 // hindrances are what a session, or the host, can put in the way of all that is done with its
@@ -39,6 +41,9 @@ var hindrances = map[string]struct {
 	"a full cache":            {inside: "echo 1 >new; rm old; cat /dev/zero >/caches/own/f 2>/dev/null; true", short: true},
 	"a directory below that":  {inside: "echo 1 >dir/new; chmod 500 dir; chmod 0 ."},
 }
+
+// dueCheckpoint is what makes a checkpoint before a call, or says with it why there is none.
+const dueCheckpoint = "a call with a checkpoint"
 
 // hindered are what is done with changes.
 var hindered = []struct {
@@ -86,6 +91,19 @@ var hindered = []struct {
 	{"discard a path", func(ctx context.Context, m *Manager, id string) error {
 		_, err := m.trees.Discard(ctx, owner, id, client.DiscardRequest{Paths: []string{"old", "d", "dir"}})
 		return err
+	}},
+	{dueCheckpoint, func(ctx context.Context, m *Manager, id string) error {
+		before := *m.settings.Load()
+		defer m.Reload(before)
+		set := before
+		set.Worktrees.Checkpoint = trees.EachCall
+		m.Reload(set)
+		c, err := m.calls.Call(ctx, alice, id, client.CallCreate{Tool: "bash", Input: []byte(`{"command":"true"}`)}, call.Options{})
+		if err != nil || c.Error != nil || c.Metadata["checkpoint"] != nil {
+			return err
+		}
+		why, next, _ := strings.Cut(fmt.Sprint(c.Metadata["checkpoint_missing"]), "; ")
+		return fault.Conflict.Errorf("checkpoint_missing: %s", why).Next(next)
 	}},
 	{"undo", func(ctx context.Context, m *Manager, id string) error {
 		_, err := m.trees.Restore(ctx, owner, id, client.RestoreRequest{Undo: 1})
@@ -147,8 +165,8 @@ func TestRealHindered(t *testing.T) {
 				}
 			}
 			for _, op := range hindered {
-				if over && op.name == "promote a cache" {
-					continue // its caches went with it
+				if over && (op.name == "promote a cache" || op.name == dueCheckpoint) {
+					continue // its caches went with it, and it has no calls
 				}
 				err := op.do(t.Context(), a.m, id)
 				var f *fault.Error
