@@ -183,9 +183,13 @@ func (p *Process) Thread(inside int) (int, error) {
 	return 0, fmt.Errorf("no thread of the agent has id %d", inside)
 }
 
-// OpenIn opens a file of a directory in /proc, magic links included.
+// OpenIn opens a file of a directory in /proc, magic links included. Another goroutine may close
+// the directory meanwhile.
 func OpenIn(dir *os.File, name string, flags int) (*os.File, error) {
-	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_CLOEXEC, 0)
+	fd, err := descriptor.Use(dir, func(at int) (int, error) { return unix.Openat(at, name, flags|unix.O_CLOEXEC, 0) })
+	if _, ok := errors.AsType[unix.Errno](err); err != nil && !ok {
+		err = fs.ErrClosed // as os.File says it
+	}
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: filepath.Join(dir.Name(), name), Err: err}
 	}
@@ -201,9 +205,10 @@ func readIn(dir *os.File, name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, 1<<20))
 }
 
-// Gone makes sandbox.ErrGone of what the kernel says of those that have ended.
+// Gone makes sandbox.ErrGone of what the kernel says of those that have ended, and of what is said
+// of a Process that was let go of.
 func Gone(err error) error {
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrClosed) {
 		return fmt.Errorf("%w: %w", sandbox.ErrGone, err)
 	}
 	return err

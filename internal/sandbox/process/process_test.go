@@ -98,3 +98,29 @@ func TestProcess(t *testing.T) {
 		t.Errorf("signal after its end: %v, want gone", err)
 	}
 }
+
+// TestReadWhileItIsClosed: who looks at a process that another goroutine lets go of is told that
+// it is gone, and reads nothing of whatever has the number of its descriptor by then.
+func TestReadWhileItIsClosed(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		p, err := Open(os.Getpid(), 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			var err error
+			for err == nil {
+				_, err = p.Read("stat")
+			}
+			done <- Gone(err)
+		}()
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; !errors.Is(err, sandbox.ErrGone) {
+			t.Fatalf("got %v", err)
+		}
+	}
+}
