@@ -28,7 +28,7 @@ func (p *place) stateDisk() (state string) {
 	p.t.Helper()
 	disk, err := loopdisk.Unnamed(p.t.TempDir(), "state", 128<<20)
 	if err != nil {
-		p.t.Skip(err)
+		testrig.Skipf(p.t, "loop", "no disks in files: %v", err)
 	}
 	defer disk.Close()
 	state = p.dir + "/state"

@@ -33,7 +33,7 @@ func newBoundRig(t *testing.T) *boundRig {
 	h := newRealHouse(t)
 	b := &boundRig{t, h, openReal(t, h)}
 	if err := b.m.cfg.Trees.Bounded(); err != nil {
-		t.Skip(err)
+		testrig.Skipf(t, "loop", "no disks in files: %v", err)
 	}
 	set := *b.m.settings.Load()
 	set.Policy = rules(t, "[permission]\nexternal_directory = \"allow\"\ndoom_loop = \"allow\"\n")
@@ -53,7 +53,7 @@ func newSmallRig(t *testing.T, change func(*Settings)) *boundRig {
 	testrig.Must(t, testrig.Build(h.Dir, "cmd/toolagent"))
 	b := &boundRig{t, h, openReal(t, h)}
 	if err := b.m.cfg.Trees.Bounded(); err != nil {
-		t.Skip(err)
+		testrig.Skipf(t, "loop", "no disks in files: %v", err)
 	}
 	set := *b.m.settings.Load()
 	set.MinFree = 0

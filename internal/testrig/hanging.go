@@ -15,7 +15,7 @@ func Hanging(t testing.TB) (dir string, abort func()) {
 	t.Helper()
 	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
-		t.Skip("no FUSE here: ", err)
+		Skipf(t, "fuse", "no FUSE here: %v", err)
 	}
 	abort = func() { device.Close() }
 	t.Cleanup(abort)
@@ -34,7 +34,7 @@ func tree(t testing.TB, kind string, options [][2]string) string {
 	t.Helper()
 	fsfd, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
 	if err != nil {
-		t.Skipf("no %s here: %v", kind, err)
+		Skipf(t, kind, "no %s here: %v", kind, err)
 	}
 	defer unix.Close(fsfd)
 	for _, option := range append(options, [2]string{"source", "test"}) {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/beneath"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // disk makes one in a directory of the test's.
@@ -26,7 +27,7 @@ func disk(t *testing.T) (dir string) {
 	dir = t.TempDir()
 	err := Create(dir, "one", Least)
 	if errors.Is(err, ErrNone) {
-		t.Skip(err)
+		testrig.Skipf(t, "loop", "no disks in files: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +39,7 @@ func mounted(t *testing.T, path string) *os.File {
 	t.Helper()
 	f, err := Mount(path)
 	if errors.Is(err, ErrNone) {
-		t.Skip(err)
+		testrig.Skipf(t, "loop", "no disks in files: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +225,7 @@ func TestHostFull(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	if err := Create(dir, "d_one", Least); errors.Is(err, ErrNone) {
-		t.Skip(err)
+		testrig.Skipf(t, "loop", "no disks in files: %v", err)
 	} else if err != nil {
 		t.Fatal(err)
 	}

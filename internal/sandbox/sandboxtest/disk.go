@@ -20,7 +20,7 @@ func testDisk(s *suite) {
 		return
 	}
 	if err := d.Disks(); err != nil {
-		s.Skip(err)
+		testrig.Skipf(s, "loop", "no disks in files: %v", err)
 	}
 	b := s.create(spec)
 	late, ok := b.Sandbox.(sandbox.Late)

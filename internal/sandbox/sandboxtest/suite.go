@@ -65,6 +65,7 @@ func Run(t *testing.T, open func(t testing.TB, agent func() string) Subject) {
 		{"Journal", testJournal},
 		{"Mounts", testMounts},
 		{"MountTargets", testMountTargets},
+		{"Deep", testDeep},
 		{"Search", testSearch},
 		{"ProgramsRemoved", testProgramsRemoved},
 		{"Picture", testPicture},

@@ -15,6 +15,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox/loopdisk"
 	"github.com/toold/toold/internal/sandbox/mount"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // diskRig is a store with a tree on a disk of its own.
@@ -29,7 +30,7 @@ func diskRig(t *testing.T) (*Store, *Tree) {
 		t.Skip("mounting takes root")
 	}
 	if err := s.Bounded(); err != nil {
-		t.Skip(err)
+		testrig.Skipf(t, "loop", "no disks in files: %v", err)
 	}
 	return s, beginOn(t, s, "ses_1", nil)
 }
