@@ -101,6 +101,7 @@ func (d *daemon) addOCI(ds *drivers, agent, ripgrep string) error {
 	if err != nil {
 		return err
 	}
+	d.onClose("OCI runtimes", driver.Close)
 	images, err := image.Open(filepath.Join(d.cfg.Daemon.StateDir, "images"), d.log)
 	if err != nil {
 		return fmt.Errorf("images: %w", err)

@@ -19,7 +19,7 @@ import (
 func program(t testing.TB, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "hook.sh")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+	if err := testrig.WriteProgram(path, []byte("#!/bin/sh\n"+script+"\n")); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -273,7 +273,7 @@ func TestRootOfUserNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(exe, self, 0o755); err != nil {
+	if err := testrig.WriteProgram(exe, self); err != nil {
 		t.Fatal(err)
 	}
 	for host, want := range map[int]string{200000: "403", 40001: "200"} {

@@ -246,7 +246,7 @@ func TestApprovalProgramsAtOnce(t *testing.T) {
 	h, _ := asking(t)
 	s := h.create(alice, client.SessionCreate{})
 	file := filepath.Join(t.TempDir(), "approve")
-	if err := os.WriteFile(file, []byte("#!/bin/sh\necho '{\"answer\":\"once\"}'\n"), 0o755); err != nil {
+	if err := testrig.WriteProgram(file, []byte("#!/bin/sh\necho '{\"answer\":\"once\"}'\n")); err != nil {
 		t.Fatal(err)
 	}
 	h.reload(func(set *Settings) { set.Approvals.Command = []string{file} })
@@ -275,7 +275,7 @@ func TestApprovalProgram(t *testing.T) {
 	dir := t.TempDir()
 	program := func(script string) {
 		file := filepath.Join(dir, "approve")
-		if err := os.WriteFile(file, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		if err := testrig.WriteProgram(file, []byte("#!/bin/sh\n"+script+"\n")); err != nil {
 			t.Fatal(err)
 		}
 		h.reload(func(set *Settings) { set.Approvals.Command = []string{file} })

@@ -18,13 +18,14 @@ import (
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // program writes a shell script and gives its path.
 func program(t testing.TB, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "hook.sh")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+	if err := testrig.WriteProgram(path, []byte("#!/bin/sh\n"+script+"\n")); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -84,7 +84,7 @@ func copyProgram(from, to string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(to, b, 0o755)
+	return testrig.WriteProgram(to, b)
 }
 
 // findProgram prefers what is built with the project.

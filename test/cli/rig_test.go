@@ -220,5 +220,5 @@ func cmdPrivateDir(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.Mkdir(dir, 0o755))
 	ts.Check(os.Link(filepath.Join(programs, "toolctl"), filepath.Join(dir, "toolctl")))
 	script := fmt.Sprintf("#!/bin/sh\nexec %s/toold --cgroup-parent /%s \"$@\"\n", programs, rigOf(ts).cgroup)
-	ts.Check(os.WriteFile(filepath.Join(dir, "toold"), []byte(script), 0o755))
+	ts.Check(testrig.WriteProgram(filepath.Join(dir, "toold"), []byte(script)))
 }

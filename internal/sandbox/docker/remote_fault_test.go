@@ -22,6 +22,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/near"
 	"github.com/toold/toold/internal/sandbox/state"
+	"github.com/toold/toold/internal/testrig"
 )
 
 func must(t testing.TB, err error) {
@@ -262,7 +263,7 @@ func TestEndlessHeader(t *testing.T) {
 // Why ssh has ended is told.
 func TestSSHSays(t *testing.T) {
 	bin := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(bin, "ssh"), []byte("#!/bin/sh\necho Host key verification failed. >&2\nexit 255\n"), 0o755))
+	must(t, testrig.WriteProgram(filepath.Join(bin, "ssh"), []byte("#!/bin/sh\necho Host key verification failed. >&2\nexit 255\n")))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	e, err := newRemoteEngine("ssh://engine.test", "")
 	must(t, err)

@@ -2,9 +2,12 @@ package inside
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -186,4 +189,22 @@ func TestCopiesStay(t *testing.T) {
 	if again := inode(); again[0] == first[0] {
 		t.Error("a copy that somebody changed is taken")
 	}
+}
+
+// TestCopyRuns: a copy can be run at once, while this process starts others.
+func TestCopyRuns(t *testing.T) {
+	t.Parallel()
+	from, err := exec.LookPath("true")
+	testrig.Must(t, err)
+	dir := t.TempDir()
+	var starters sync.WaitGroup
+	for n := range 8 {
+		starters.Go(func() {
+			for i := range 40 {
+				to := filepath.Join(dir, fmt.Sprint(n, "-", i))
+				testrig.Must(t, writeInto(to, from), exec.Command(to).Run())
+			}
+		})
+	}
+	starters.Wait()
 }

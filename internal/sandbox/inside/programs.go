@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -228,15 +229,31 @@ func mend(dir, from string) error {
 
 // copyInto copies a program to a new file.
 func copyInto(to, from string) error {
+	if err := writeInto(to, from); err != nil {
+		return err
+	}
+	f, err := os.Open(to)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// writeInto is copyInto without waiting for the disk. While the file is open for writing this
+// process starts no other: that one would have the descriptor too until it executes a program
+// itself, and nobody can execute a file that somebody may write to (ETXTBSY).
+func writeInto(to, from string) error {
 	src, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o555)
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(f, src)
-	return errors.Join(err, f.Chmod(0o555), f.Sync(), f.Close())
+	return errors.Join(err, f.Chmod(0o555), f.Close())
 }

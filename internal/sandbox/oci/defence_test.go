@@ -13,6 +13,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/sandboxtest"
+	"github.com/toold/toold/internal/testrig"
 )
 
 func TestAgentProcess(t *testing.T) {
@@ -142,7 +143,7 @@ func TestDetachedHierarchy(t *testing.T) {
 	content := `#!/bin/sh
 exec unshare --mount sh -c 'umount /sys/fs/cgroup/unified && exec ` + f.cfg.Runtimes["runc"] + ` "$@"' sh "$@"
 `
-	if err := os.WriteFile(script, []byte(content), 0o755); err != nil {
+	if err := testrig.WriteProgram(script, []byte(content)); err != nil {
 		t.Fatal(err)
 	}
 	f.cfg.Runtimes = map[string]string{"runc": script}
@@ -225,7 +226,7 @@ func TestBrokenAgent(t *testing.T) {
 	f := newFixture(t)
 	agent := filepath.Join(t.TempDir(), "agent")
 	script := "#!/bin/sh\nyes 'no such luck' | head -c 10000000 >&2 2>/dev/null; exec /bin/sleep 1000\n"
-	if err := os.WriteFile(agent, []byte(script), 0o755); err != nil {
+	if err := testrig.WriteProgram(agent, []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	f.cfg.AgentBinary = agent

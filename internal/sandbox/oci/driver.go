@@ -79,6 +79,7 @@ func New(cfg Config) (*Driver, error) {
 		cfg: cfg, dir: filepath.Join(cfg.RunDir, "oci"), log: cfg.Log, names: names,
 		probes: runtimeProbes{works: map[string]bool{}, alive: map[string]bool{}},
 	}
+	d.probes.life, d.probes.end = context.WithCancelCause(context.Background())
 	for _, dir := range []string{d.dir, d.sandboxesDir(), d.rootsDir()} {
 		if err := errors.Join(makeDir(dir, 0o711), state.Sweep(dir)); err != nil {
 			return nil, err

@@ -83,6 +83,7 @@ func (f *fixture) open() *oci.Driver {
 	if err != nil {
 		f.Fatal(err)
 	}
+	f.Cleanup(func() { testrig.Must(f, d.Close()) })
 	return d
 }
 

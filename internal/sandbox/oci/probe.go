@@ -32,9 +32,12 @@ const (
 // was killed, or the host too busy, says nothing about the next time.
 type runtimeProbes struct {
 	asked singleflight.Group // by name; who asks while it is probed has the same answer
-	mu    sync.Mutex         // guards the fields below
-	works map[string]bool    // by name, for good
-	alive map[string]bool    // the sandboxes of probes that run
+	life  context.Context    //nolint:containedctx // of the driver: they go on when the one who asked leaves
+	end   context.CancelCauseFunc
+	run   sync.WaitGroup
+	mu    sync.Mutex      // guards the fields below
+	works map[string]bool // by name, for good
+	alive map[string]bool // the sandboxes of probes that run
 }
 
 // Runtimes implements sandbox.Driver.
@@ -56,23 +59,56 @@ func (d *Driver) Try(ctx context.Context, name string) error {
 	}
 }
 
+// errClosed is what probes end with when the driver does.
+var errClosed = errors.New("the driver is closed")
+
+// begin counts a probe, unless the driver is closed.
+func (p *runtimeProbes) begin(name string) (works bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := context.Cause(p.life); err != nil {
+		return false, err
+	}
+	p.run.Add(1)
+	return p.works[name], nil
+}
+
+// close ends the probes that run, and waits for them.
+func (p *runtimeProbes) close() {
+	p.mu.Lock()
+	p.end(errClosed)
+	p.mu.Unlock()
+	p.run.Wait()
+}
+
+// Close ends what the driver does by itself: probes of runtimes that somebody has left. Sandboxes
+// live on; nothing else may be asked of it afterwards.
+func (d *Driver) Close() error {
+	d.probes.close()
+	return nil
+}
+
 // probe is Try for one at a time.
 func (d *Driver) probe(name string) error {
-	d.probes.mu.Lock()
-	works := d.probes.works[name]
-	d.probes.mu.Unlock()
+	works, err := d.probes.begin(name)
+	if err != nil {
+		return err
+	}
+	defer d.probes.run.Done()
 	if works {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
+	ctx, cancel := context.WithTimeout(d.probes.life, probeTime)
 	defer cancel()
-	err := d.probeOnce(ctx, name)
+	err = d.probeOnce(ctx, name)
 	switch {
 	case err == nil:
 		d.probes.mu.Lock()
 		d.probes.works[name] = true
 		d.probes.mu.Unlock()
 		return nil
+	case d.probes.life.Err() != nil:
+		return errClosed
 	case ctx.Err() != nil:
 		err = fmt.Errorf("it has not made a sandbox within %s: %w", probeTime, err)
 	}
@@ -102,6 +138,8 @@ func (d *Driver) probeOnce(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTime) // it goes when the driver does, too
+	defer cancel()
 	return errors.Join(sb.Close(), d.Destroy(ctx, sb.Record()))
 }
 

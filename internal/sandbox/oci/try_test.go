@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
 // moody is a runtime that fails as often as there are files in its directory, each time in the
@@ -29,24 +31,50 @@ esac
 exec %[3]s "$@"
 `
 
+// moodyFixture has the runtime moody. mood gives it another mood; fifo is what it reads of when it
+// hangs.
+func moodyFixture(t *testing.T) (f *fixture, mood func(name string), fifo string) {
+	f = newFixture(t)
+	moods, fifo, script := filepath.Join(f.Dir, "moods"), filepath.Join(f.Dir, "fifo"), filepath.Join(f.Dir, "moody")
+	testrig.Must(t, os.Mkdir(moods, 0o700), unix.Mkfifo(fifo, 0o600),
+		testrig.WriteProgram(script, fmt.Appendf(nil, moody, moods, fifo, f.cfg.Runtimes["runc"])))
+	f.cfg.Runtimes["moody"], f.cfg.DefaultRuntime = script, "runc"
+	return f, func(name string) { testrig.Must(t, os.WriteFile(filepath.Join(moods, name), nil, 0o600)) }, fifo
+}
+
+// TestProbeEndsWithDriver: a probe that nobody waits for any more ends with the driver, with the
+// runtime that it has started, and none begins afterwards.
+func TestProbeEndsWithDriver(t *testing.T) {
+	t.Parallel()
+	f, mood, fifo := moodyFixture(t)
+	d := f.open()
+	mood("hangs")
+	left := errors.New("left")
+	ctx, leave := context.WithCancelCause(t.Context())
+	tried := make(chan error, 1)
+	go func() { tried <- d.Try(ctx, "moody") }()
+	held, err := os.OpenFile(fifo, os.O_WRONLY, 0) // once it is read
+	testrig.Must(t, err)
+	defer held.Close()
+	leave(left)
+	if err := <-tried; !errors.Is(err, left) {
+		t.Errorf("who leaves: %v", err)
+	}
+	testrig.Must(t, d.Close())
+	if n, err := held.WriteString("x"); !errors.Is(err, unix.EPIPE) {
+		t.Errorf("the runtime still reads: %d, %v", n, err)
+	}
+	if err := d.Try(t.Context(), "moody"); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
 // TestTryAgain: that a runtime has failed is not believed the next time, whichever way it
 // failed; one that hangs holds no other one's probe, and nobody who does not want to wait.
 func TestTryAgain(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	moods, fifo, script := filepath.Join(f.Dir, "moods"), filepath.Join(f.Dir, "fifo"), filepath.Join(f.Dir, "moody")
-	err := errors.Join(os.Mkdir(moods, 0o700), unix.Mkfifo(fifo, 0o600),
-		os.WriteFile(script, fmt.Appendf(nil, moody, moods, fifo, f.cfg.Runtimes["runc"]), 0o700))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.cfg.Runtimes["moody"], f.cfg.DefaultRuntime = script, "runc"
+	f, mood, fifo := moodyFixture(t)
 	d := f.open()
-	mood := func(name string) {
-		if err := os.WriteFile(filepath.Join(moods, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for name, want := range map[string]string{"fails": "no such luck", "is-killed": "killed"} {
 		mood(name)
 		if err := d.Try(f.Ctx(), "moody"); err == nil || !strings.Contains(err.Error(), want) {

@@ -107,7 +107,7 @@ func SSH(t testing.TB, agent, socket string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\necho \"$*\" >> '%s/args'\nexec '%s' connect '%s'\n", dir, agent, socket)
-	testrig.Must(t, os.WriteFile(filepath.Join(dir, "ssh"), []byte(script), 0o755))
+	testrig.Must(t, testrig.WriteProgram(filepath.Join(dir, "ssh"), []byte(script)))
 	return dir
 }
 

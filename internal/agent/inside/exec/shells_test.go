@@ -169,7 +169,7 @@ func TestPlaceholderDoesNothing(t *testing.T) {
 	r.shells.drop()
 	// A program by the name of bash that is none.
 	dir := filepath.Join(r.dir, "bin")
-	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(dir+"/bash", []byte("#!/bin/sh\nshift 2\nexec /bin/sh \"$@\"\n"), 0o755)); err != nil {
+	if err := errors.Join(os.Mkdir(dir, 0o755), testrig.WriteProgram(dir+"/bash", []byte("#!/bin/sh\nshift 2\nexec /bin/sh \"$@\"\n"))); err != nil {
 		t.Fatal(err)
 	}
 	r = newRig(t, func(h *wire.Hello) { h.Shell[0] = dir + "/bash" })
