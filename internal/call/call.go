@@ -157,9 +157,22 @@ func newCall(at *site, r client.CallCreate, hidden, split bool) *Call {
 	return c
 }
 
+// why is err, or for what the host has ended the call before it ran, where err only says that it
+// was ended: then the call can be made again.
+func (c *Call) why(err error) error {
+	ended := errors.Is(err, context.Canceled)
+	if e, ok := errors.AsType[*run.Error](err); ok {
+		ended = e.Code == run.CodeAborted
+	}
+	if cause, ok := errors.AsType[*fault.Error](context.Cause(c.ctx)); ok && ended {
+		return cause
+	}
+	return err
+}
+
 // refuse ends a call that has no record.
 func (c *Call) refuse(err error) {
-	c.err = err
+	c.err = c.why(err)
 	close(c.known)
 	close(c.done)
 }

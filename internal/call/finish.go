@@ -17,7 +17,7 @@ type tail struct {
 }
 
 // refuse ends a call before the tool was run.
-func (t tail) refuse(err error) { t.finish(t.notRun(t.c.id, err)) }
+func (t tail) refuse(err error) { t.finish(t.notRun(t.c.id, t.c.why(err))) }
 
 // finish does steps 9 and 11: it puts together what the call's record says, and
 // stores it. Only then may the agent forget the call. What nobody waits for comes
