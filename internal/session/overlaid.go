@@ -11,6 +11,7 @@ import (
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/event"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/queue"
 	"github.com/toold/toold/internal/session/trees"
@@ -132,7 +133,14 @@ func (o overlaid) Sensitive() []string { return o.m.settings.Load().Worktrees.Se
 func (o overlaid) Room(bytes int64) error { return o.m.daemon.disk.room(o.m.settings.Load(), bytes) }
 
 // Internal implements trees.Sessions.
-func (o overlaid) Internal(what string, err error) error { return o.m.internal(what, err) }
+func (o overlaid) Internal(what string, err error) error {
+	if failed := trees.DiskFailed(err); failed != nil {
+		if _, told := errors.AsType[*fault.Error](err); !told {
+			err = failed
+		}
+	}
+	return o.m.internal(what, err)
+}
 
 // AllTrees answers about the worktrees of mode overlay of all sessions.
 func (m *Manager) AllTrees() *trees.Service { return m.trees }

@@ -144,5 +144,6 @@ func (x *subject) dropOldest() (err error) {
 func (s *Service) Over(session string) {
 	s.messages.Delete(session)
 	s.seen.Delete(session)
+	s.owed.Delete(session)
 	s.unwelded.Delete(session)
 }

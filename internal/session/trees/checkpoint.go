@@ -107,11 +107,11 @@ func (x *subject) freezeQuiet(ctx context.Context, c layers.Checkpoint) (*client
 		return nil, fault.Quota.Errorf("session %s has %d layers of changes one over the other, which is all that it may have", x.row.ID, layers.MaxLayers).
 			Next("go back to an earlier checkpoint, or apply or discard the changes")
 	}
-	if errors.Is(err, unix.ENOSPC) {
+	if errors.Is(err, unix.ENOSPC) && !errors.Is(err, layers.ErrUnwritten) {
 		return nil, full(x.row.ID)
 	}
 	if err != nil {
-		return nil, err
+		return nil, unwritten(err)
 	}
 	before := x.tree
 	x.tree = tree
@@ -131,6 +131,17 @@ func (x *subject) freezeQuiet(ctx context.Context, c layers.Checkpoint) (*client
 func full(session string) error {
 	return fault.Quota.Errorf("what session %s has changed fills its disk (limits.disk): there is no room to go on from there", session).
 		Next("remove files in it, or checkpoints; or end it: its changes stay, and can be applied, discarded and forked then")
+}
+
+// DiskFailed is what err says to clients where it is that the disk of a session has failed, which
+// nobody may have seen yet: layers on it can be read then, or not even that. nil: it says
+// something else.
+func DiskFailed(err error) error {
+	if !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.EIO) {
+		return nil
+	}
+	return fault.Sandbox.Errorf("the session's disk takes no writes any more, mostly because the host's was full: what was written last may be lost").
+		Next("free space on the host and end the session: its changes stay, and can be shown, applied and forked then")
 }
 
 // shown is a checkpoint as clients see it.

@@ -44,6 +44,8 @@ type seen struct {
 	paths map[string]struct{}
 	dirs  map[string]*seenDir // of the upper layer
 	kept  int64
+	// failed: the last look could not keep all.
+	failed bool
 }
 
 // seenDir is a directory of a layer as it was listed.
@@ -85,9 +87,13 @@ func (s *shared) keepOf(ctx context.Context, t *layers.Tree, all bool) {
 	ctx, cancel := context.WithTimeout(ctx, keepTime)
 	defer cancel()
 	value, _ := s.seen.LoadOrStore(t.Session, &seen{})
-	if err := value.(*seen).look(ctx, s, t, all); err != nil && !errors.Is(err, layers.ErrNone) {
+	k := value.(*seen)
+	before := k.failed
+	err := k.look(ctx, s, t, all)
+	if err != nil && !errors.Is(err, layers.ErrNone) && !before { // once, not after each call
 		s.log.Warn("keep what the source had", "session", t.Session, "error", err)
 	}
+	k.failed = err != nil
 }
 
 // look looks at the upper layer; unless at all of it, then only if it has got or lost files since

@@ -90,14 +90,20 @@ func (x *subject) lay(ctx context.Context, before *layers.Tree) error {
 	switch {
 	case err == nil:
 		x.Step("laid")
-		x.tree, err = x.store.Laid(x.row.ID)
-		return err
+		laid := *x.tree
+		laid.Unlaid = false
+		if x.tree, err = x.store.Laid(x.row.ID); err != nil {
+			x.tree = &laid
+			x.owe(x.tree)
+		}
+		return unwritten(err)
 	case errors.Is(err, sandbox.ErrBusy):
 		err = fault.Conflict.Errorf("the worktree of session %s is in use: %w", x.row.ID, err).Next("end what runs in it, then try again")
 	case errors.Is(err, sandbox.ErrMountTarget):
 		err = fault.Conflict.Errorf("session %s: what is mounted in its worktree would have no place there: %w", x.row.ID, err).Next("make its directory in the source again, then try again")
 	case errors.Is(err, unix.ENOSPC):
 		err = full(x.row.ID)
+	case DiskFailed(err) != nil: // the sandbox goes on with what it has, to be read
 	case errors.Is(err, beneath.ErrStuck): // nothing was begun
 		err = fault.Overloaded.Errorf("the source of session %s: %w", x.row.ID, err).Next("see that what serves its file system works, then try again")
 	case errors.Is(err, ErrSource): // nothing was begun
@@ -110,7 +116,11 @@ func (x *subject) lay(ctx context.Context, before *layers.Tree) error {
 			Next("its changes are still there: do the same to them, or toolctl diff, apply, discard, fork")
 	}
 	x.tree = before
-	return errors.Join(err, x.store.Put(before))
+	if e := x.store.Put(before); e != nil {
+		x.owe(before)
+		err = errors.Join(err, unwritten(e))
+	}
+	return err
 }
 
 func (x *subject) tryLay(ctx context.Context) error {

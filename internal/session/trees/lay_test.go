@@ -3,12 +3,15 @@ package trees
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
@@ -306,5 +309,83 @@ func TestMergedAlready(t *testing.T) {
 		if _, err := s.Checkpoint(t.Context(), auth.Principal{Admin: true}, "ses_1", client.CheckpointCreate{}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestDiskFailed: where the disk of a session fails, its sandbox goes on with the worktree that it
+// has, also over a restart, and the tree is what it was.
+func TestDiskFailed(t *testing.T) {
+	for _, failed := range []error{unix.EROFS, unix.EIO} {
+		s, o := newOne(t)
+		before := o.change(t)
+		o.relays = []error{fmt.Errorf("upper layer: %w", failed)}
+		if _, err := s.Checkpoint(t.Context(), auth.Principal{Admin: true}, "ses_1", client.CheckpointCreate{}); DiskFailed(err) == nil {
+			t.Errorf("got %v", err)
+		}
+		if after, err := o.store.Get("ses_1"); err != nil || !reflect.DeepEqual(after, before) {
+			t.Errorf("it was %+v and is %+v, %v", before, after, err)
+		}
+		if _, err := o.store.Freeze("ses_1", layers.Checkpoint{}); err != nil { // and the daemon dies
+			t.Fatal(err)
+		}
+		o.relays = []error{fmt.Errorf("upper layer: %w", failed)}
+		row := &store.Session{}
+		row.ID = "ses_1"
+		if err := s.Recover(t.Context(), row, o); err != nil {
+			t.Errorf("after a restart: %v", err)
+		}
+	}
+}
+
+// TestLaidAndNotSaid: a tree that a sandbox has, and that could not be recorded, is recorded as soon
+// as it can be, and what was written to it meanwhile stays over a restart.
+func TestLaidAndNotSaid(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting takes root")
+	}
+	s, o := newOne(t)
+	trees := filepath.Join(o.store.Dir(), "trees")
+	s.Step = func(name string) {
+		if name != "laid" {
+			return
+		}
+		// The same files on a disk that is full.
+		record, err := os.ReadFile(filepath.Join(trees, "ses_1.json"))
+		if err == nil {
+			err = unix.Mount("none", trees, "tmpfs", 0, "size=8k")
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(trees, "ses_1.json"), record, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = os.WriteFile(filepath.Join(trees, "full"), make([]byte, 1<<16), 0o600)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(trees, unix.MNT_DETACH) })
+	p := auth.Principal{Admin: true}
+	for range 2 { // nor can anything be done while it cannot be recorded
+		if _, err := s.Checkpoint(t.Context(), p, "ses_1", client.CheckpointCreate{}); !errors.Is(err, fault.Overloaded) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	laid := o.change(t)
+	again := New(o.store, o, slog.New(slog.DiscardHandler), new(crew.Crew)) // a daemon after this one
+	if err := os.Remove(filepath.Join(trees, "full")); err != nil {
+		t.Fatal(err)
+	}
+	row := &store.Session{}
+	row.ID = "ses_1"
+	if err := again.Recover(t.Context(), row, o); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := o.store.Get("ses_1"); err != nil || after.Upper != laid.Upper || after.Unlaid {
+		t.Errorf("after a restart it is %+v, %v; want the layer %s", after, err, laid.Upper)
+	}
+	if x, err := s.take(t.Context(), p, "ses_1"); err != nil || x.tree.Unlaid || x.tree.Upper != laid.Upper {
+		t.Errorf("without one: %+v, %v", x, err)
+	}
+	if o.relaid != 1 {
+		t.Errorf("it was laid %d times", o.relaid)
 	}
 }

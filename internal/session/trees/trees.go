@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
@@ -140,6 +142,7 @@ type shared struct {
 	sessions Sessions
 	log      *slog.Logger
 	work     *crew.Crew
+	owed     sync.Map // trees that are not as they are on record, where that could not be written: a *layers.Tree, by session
 	seen     sync.Map // what is known of what a session has written: a *seen, by its id
 	merging  locks    // whose layers are merged in the background
 	weldTime time.Duration
@@ -181,13 +184,59 @@ func (s *Service) have(ctx context.Context, row *store.Session, live Live) (*sub
 	if err != nil {
 		return nil, err
 	}
-	tree, err := s.store.Get(row.ID)
+	err = s.settleUp(row.ID)
+	var tree *layers.Tree
+	if err == nil {
+		tree, err = s.store.Get(row.ID)
+	}
 	if err != nil {
 		unlock()
 		return nil, err
 	}
+	unhold := s.store.Hold(tree.All())
+	if row.State == client.SessionEnded || row.State == client.SessionLost {
+		tree = s.mend(tree)
+	}
 	first := *tree
-	return &subject{shared: s.shared, row: row, live: live, tree: tree, first: &first, unlock: unlock, unhold: s.store.Hold(tree.All())}, nil
+	return &subject{shared: s.shared, row: row, live: live, tree: tree, first: &first, unlock: unlock, unhold: unhold}, nil
+}
+
+// owe is for a tree that is another one now than could be written down.
+func (s *shared) owe(t *layers.Tree) { s.owed.Store(t.Session, t) }
+
+// settleUp writes down what is owed of a session. Until it can be, nobody works on its tree: what is
+// on record names another upper layer than the sandbox writes to.
+func (s *shared) settleUp(session string) error {
+	t, owed := s.owed.Load(session)
+	if !owed {
+		return nil
+	}
+	if err := s.store.Put(t.(*layers.Tree)); err != nil {
+		return unwritten(err)
+	}
+	s.owed.Delete(session)
+	return nil
+}
+
+// unwritten is err for clients, if it is that the host's disk has no room for a record.
+func unwritten(err error) error {
+	if !errors.Is(err, layers.ErrUnwritten) || !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) && !errors.Is(err, unix.EROFS) {
+		return err
+	}
+	return fault.Overloaded.Errorf("the host's disk has no room for the record of the session's layers").
+		Next("nothing of its files is lost; try again when there is room on the host (toolctl gc names leftovers)")
+}
+
+// mend is layers.Mend. What cannot be looked at now is looked at by who needs it.
+func (s *shared) mend(t *layers.Tree) *layers.Tree {
+	now, lost, err := layers.Mend(s.store, t)
+	if err != nil {
+		s.log.Warn("look whether the layers of a session are there", "session", t.Session, "error", err)
+	}
+	if len(lost) > 0 {
+		s.log.Warn("the disk of a session has lost the changes that were written to it last", "session", t.Session, "layers", len(lost))
+	}
+	return now
 }
 
 // Forget removes the tree of a session that is over, with its checkpoints, when nobody
@@ -238,16 +287,25 @@ func (s *Service) Recover(ctx context.Context, row *store.Session, live Live) er
 		tree.Unfreeze()
 		return s.store.Put(tree)
 	}
+	if err == nil && layers.Begun(s.store, tree) {
+		_, err = s.store.Laid(row.ID) // it is laid, and that could not be written down
+		return err
+	}
 	if err == nil {
 		tree, err = s.store.Retry(row.ID) // the upper layer may be mounted already
 	}
-	if err != nil {
+	if err == nil {
+		x := &subject{shared: s.shared, row: row, live: live, tree: tree}
+		err = x.tryLay(ctx)
+	}
+	switch {
+	case err == nil:
+		_, err = s.store.Laid(row.ID)
 		return err
+	case DiskFailed(err) != nil:
+		// Nothing can be written to what the sandbox has, whichever that is, and it can be read.
+		s.log.Warn("a session goes on with the worktree that it has: its disk has failed", "session", row.ID, "error", err)
+		return nil
 	}
-	x := &subject{shared: s.shared, row: row, live: live, tree: tree}
-	if err := x.tryLay(ctx); err != nil {
-		return fmt.Errorf("its worktree could not be laid anew: %w", err)
-	}
-	_, err = s.store.Laid(row.ID)
-	return err
+	return fmt.Errorf("its worktree could not be laid anew: %w", err)
 }

@@ -222,6 +222,44 @@ func TestDiskAfterKill(t *testing.T) {
 	}
 }
 
+// TestMend: layers that a disk has lost are no part of a tree any more, in whatever place it names
+// them; the others are what they were.
+func TestMend(t *testing.T) {
+	s, tree := diskRig(t)
+	var all []string
+	for range 3 {
+		testrig.Must(t, put(t, s, tree.Upper, "f", 1))
+		all = append(all, tree.Upper)
+		var err error
+		tree, err = s.Freeze(tree.Session, Checkpoint{})
+		testrig.Must(t, err)
+	}
+	testrig.Must(t, put(t, s, tree.Upper, "f", 1))
+	testrig.Must(t, s.End(tree.Session, time.Now()))
+	tree, err := s.Get(tree.Session)
+	testrig.Must(t, err)
+	if now, lost, err := Mend(s, tree); err != nil || len(lost) != 0 || !slices.Equal(now.All(), tree.All()) {
+		t.Fatalf("nothing was lost: %q, %v", lost, err)
+	}
+	for _, layer := range []string{tree.Upper, all[1]} {
+		path, release, err := s.at(layer)
+		testrig.Must(t, err)
+		testrig.Must(t, os.RemoveAll(path))
+		release()
+	}
+	if _, err := s.OpenLayers(tree.Layers()); err == nil {
+		t.Fatal("what is not there can be opened")
+	}
+	now, lost, err := Mend(s, tree)
+	if err != nil || len(lost) != 2 || now.Upper != "" || !slices.Equal(now.Lower, []string{all[2], all[0]}) ||
+		!slices.Equal(now.Checkpoints[2].Layers, []string{all[2], all[0]}) || !slices.Equal(now.Checkpoints[0].Layers, all[:1]) {
+		t.Errorf("got %+v, %q, %v", now, lost, err)
+	}
+	open, err := s.OpenLayers(now.Layers())
+	testrig.Must(t, err)
+	open.Close()
+}
+
 // TestBoundedBefore615: layers have disks on kernels that clone no mount that is attached nowhere.
 func TestBoundedBefore615(t *testing.T) {
 	s, _ := diskRig(t) // or there are none on any kernel

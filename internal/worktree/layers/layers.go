@@ -45,6 +45,8 @@ const MaxLayers = 64
 var (
 	// ErrNone: there is no such tree or checkpoint.
 	ErrNone = errors.New("there is none")
+	// ErrUnwritten: the file of a tree cannot be written. The tree is on record as it was.
+	ErrUnwritten = errors.New("what becomes of the session's layers cannot be written down")
 	// ErrTaken: a checkpoint of that name exists.
 	ErrTaken = errors.New("there is a checkpoint of that name")
 	// ErrOther: the tree has other layers by now.
@@ -340,7 +342,7 @@ func (s *Store) write(t *Tree) error {
 	defer s.Hold(t.All(), []string{t.Disk + "."})() // a Sweep may have read its file already
 	tmp, err := os.CreateTemp(s.trees(), writing+"*")
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrUnwritten, err)
 	}
 	_, err = tmp.Write(data)
 	err = errors.Join(err, tmp.Sync(), tmp.Close())
@@ -348,7 +350,7 @@ func (s *Store) write(t *Tree) error {
 		err = os.Rename(tmp.Name(), s.file(t.Session))
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(tmp.Name()))
+		return errors.Join(fmt.Errorf("%w: %w", ErrUnwritten, err), os.Remove(tmp.Name()))
 	}
 	s.shelf.forget(s.file(t.Session))
 	s.loosen(t)

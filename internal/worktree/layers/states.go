@@ -238,6 +238,10 @@ func (s *Store) Take(session, from string) error {
 	return err
 }
 
+// Begun reports whether something has been written to the upper layer of a tree. That of one which
+// is not laid has been mounted then, and whoever did it could not say so.
+func Begun(s *Store, t *Tree) bool { return t.Upper != "" && !s.empty(t.Upper) }
+
 // Retry gives a tree that is not laid another empty upper layer: the one that it has may
 // be mounted.
 func (s *Store) Retry(session string) (*Tree, error) {
