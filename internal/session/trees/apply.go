@@ -130,14 +130,15 @@ func (v *view) apply(ctx context.Context, job *apply.Job) (*client.Applied, erro
 	return applied, err
 }
 
-// others are the other sessions over the source of a tree.
+// others are the other sessions over the source of a tree that may read there what it may: they are
+// given what an apply replaces. Those of other users have no base there then, and a conflict.
 func (s *shared) others(tree *layers.Tree) (others []apply.Other) {
 	all, _, err := s.store.All()
 	if err != nil {
 		s.log.Error("look for other sessions over a source", "session", tree.Session, "error", err)
 	}
 	for _, t := range all {
-		if t.Source == tree.Source && t.Session != tree.Session {
+		if t.Source == tree.Source && t.Session != tree.Session && t.UID == tree.UID && t.GID == tree.GID {
 			others = append(others, apply.Other{Dir: s.store.ApplyDir(t.Session), Since: t.Since, Back: t.SetBack()})
 		}
 	}

@@ -389,3 +389,25 @@ func TestLaidAndNotSaid(t *testing.T) {
 		t.Errorf("it was laid %d times", o.relaid)
 	}
 }
+
+// TestOthers: what an apply replaces is kept for sessions of the same user alone, since another one
+// may not have been able to read it.
+func TestOthers(t *testing.T) {
+	s, o := newOne(t)
+	source := layers.Source{Path: "/src", Inode: 1}
+	mine := &layers.Tree{Session: "ses_mine", Source: source, UID: 1, GID: 2}
+	for _, other := range []*layers.Tree{
+		mine,
+		{Session: "ses_same", Source: source, UID: 1, GID: 2},
+		{Session: "ses_uid", Source: source, UID: 3, GID: 2},
+		{Session: "ses_gid", Source: source, UID: 1, GID: 3},
+		{Session: "ses_source", Source: layers.Source{Path: "/b", Inode: 2}, UID: 1, GID: 2},
+	} {
+		if err := o.store.Begin(other); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.others(mine); len(got) != 1 || got[0].Dir != o.store.ApplyDir("ses_same") {
+		t.Errorf("got %+v", got)
+	}
+}
