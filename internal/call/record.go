@@ -16,17 +16,12 @@ import (
 
 // record does step 2.
 func (st *steps) record(c *Call, inv *tool.Invocation) (err error) {
-	claims := c.of == nil && !inv.Tool.Hidden
-	if claims {
-		if err := st.spending.claim(); err != nil {
-			return err
-		}
-	}
+	claimed := false
 	defer func() {
 		if err == nil {
 			return
 		}
-		if claims {
+		if claimed {
 			st.spending.claimed.Add(-1)
 		}
 		st.slots.uncount(&c.seat) // before its caller hears why
@@ -35,6 +30,13 @@ func (st *steps) record(c *Call, inv *tool.Invocation) (err error) {
 		if err := st.slots.enter(&c.seat); err != nil {
 			return err
 		}
+	}
+	if c.of == nil && !inv.Tool.Hidden {
+		// Once it is open: a session whose calls are used up ends when none is.
+		if err := st.spending.claim(); err != nil {
+			return err
+		}
+		claimed = true
 	}
 	c.clock.came = time.Now()
 	now := c.clock.came.UTC().Truncate(time.Millisecond)
