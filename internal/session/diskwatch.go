@@ -140,16 +140,6 @@ func (h diskWatch) lookAtSilent(looks *room.Looks, sessions []*Session, before m
 	return silent
 }
 
-// pause reports whether the daemon still runs when it is over.
-func (h diskWatch) pause(wait time.Duration) bool {
-	select {
-	case <-h.ctx.Done():
-		return false
-	case <-time.After(wait):
-		return true
-	}
-}
-
 // writers are the sessions with calls that may write, those first that have most on their
 // disks, and of equal ones the oldest.
 func (h diskWatch) writers(of func(*Session) bool) (all []*Session) {

@@ -24,7 +24,7 @@ const memoryTime = 2 * time.Second
 func (h memoryWatch) watch() {
 	var last *Session // whose calls were stopped
 	var at time.Time
-	for wait := time.Duration(0); diskWatch(h).pause(wait); {
+	for wait := time.Duration(0); h.pause(wait); {
 		v, err := h.memory.look()
 		if err != nil {
 			wait = room.Seldom // who begins a session is told

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call"
@@ -266,5 +267,15 @@ func (r *roster) newCalls(q call.Quota) *call.Service {
 func (r *roster) AwaitTold() {
 	for _, s := range r.live() {
 		s.calls.AwaitTold()
+	}
+}
+
+// pause reports whether the daemon still runs when it is over.
+func (r *roster) pause(wait time.Duration) bool {
+	select {
+	case <-r.ctx.Done():
+		return false
+	case <-time.After(wait):
+		return true
 	}
 }

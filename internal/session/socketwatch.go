@@ -34,7 +34,7 @@ const (
 // watch runs as long as the daemon.
 func (h socketWatch) watch() {
 	var all time.Time // when all were looked at
-	for wait := uncountedSeldom; (diskWatch{h.roster}).pause(wait); {
+	for wait := uncountedSeldom; h.pause(wait); {
 		began := time.Now()
 		if began.Sub(all) >= uncountedSeldom {
 			all = began
