@@ -73,10 +73,7 @@ func (s *shared) markSensitive(items []client.Change) error {
 	}
 	for i := 0; len(more) > 0 && i < len(items); i++ {
 		c := &items[i]
-		name := c.Path
-		if c.Bytes != nil {
-			name = string(c.Bytes)
-		}
+		name := pathOf(c)
 		for dir := path.Dir(name); !c.Sensitive && dir != "."; dir = path.Dir(dir) {
 			c.Sensitive = more.Has(dir, true)
 		}

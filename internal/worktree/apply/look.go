@@ -78,11 +78,9 @@ func (l *Look) Judge(ctx context.Context, places []Place) ([]Verdict, error) {
 			p := &places[i]
 			changed, dir := l.changed(&had, dirs, all, p)
 			_, wrote := all[p.Path]
-			known := changed && had.kept(p.Path)
-			if _, mode := had.dirMode(p.Path); p.dir() && mode {
-				known = true
-			}
-			verdicts[i] = Verdict{changed, changed && !wrote && known, dir}
+			_, mode := had.dirMode(p.Path)
+			known := changed && !wrote && (p.dir() && mode || had.kept(p.Path))
+			verdicts[i] = Verdict{changed, known, dir}
 		}
 		return nil
 	})

@@ -12,11 +12,11 @@ import (
 // is gone, the directory of a layer that was just begun too. Who has the tree keeps its layers.
 func Mend(s *Store, t *Tree) (now *Tree, lost []string, err error) {
 	for _, layer := range t.All() {
-		gone, err := s.gone(layer)
+		missing, err := s.missing(layer)
 		if err != nil {
 			return t, nil, err
 		}
-		if gone {
+		if missing {
 			lost = append(lost, layer)
 		}
 	}
@@ -46,8 +46,8 @@ func Mend(s *Store, t *Tree) (now *Tree, lost []string, err error) {
 	return now, lost, nil
 }
 
-// gone reports whether a layer's disk is there, and the layer is not on it.
-func (s *Store) gone(layer string) (bool, error) {
+// missing reports whether a layer's disk is there, and the layer is not on it.
+func (s *Store) missing(layer string) (bool, error) {
 	if disk, _ := split(layer); disk == "" {
 		return false, nil // a tree names it only after the host's disk has it
 	}
