@@ -878,3 +878,36 @@ func TestCloseUnderQueries(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// However many hosts the requests of one client of the proxy are to, it has one far connection at
+// a time, and no limit is needed for that.
+func TestFarConnectionsAreCounted(t *testing.T) {
+	far := web(t, "93.184.216.34:80", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	var open, most atomic.Int64
+	far.opened = func() { most.Store(max(most.Load(), open.Add(1))) }
+	far.closed = func() { open.Add(-1) }
+	g := &gate{connect: func(egress.Request) egress.Verdict { return public }}
+	r := newRig(t, g, egress.Config{Limits: egress.Limits{Connections: 1}})
+	c := r.mustDial("127.0.0.1:3128")
+	br := bufio.NewReader(c)
+	const hosts = 150
+	for i := range hosts {
+		host := fmt.Sprintf("h%d.example.com", i)
+		r.dns.set(host, "93.184.216.34")
+		if res, body := respond(t, c, br, "GET http://"+host+"/ HTTP/1.1\r\nHost: x\r\n\r\n"); res.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %d %q", host, res.StatusCode, body)
+		}
+	}
+	// A far side sees the end of one after the beginning of the next.
+	if n := most.Load(); far.conns.Load() != hosts || n > 5 {
+		t.Errorf("%d connections arrived, and %d were open at once", far.conns.Load(), n)
+	}
+	// The same host again and again is one connection.
+	before := far.conns.Load()
+	for range 5 {
+		respond(t, c, br, "GET http://h149.example.com/ HTTP/1.1\r\nHost: x\r\n\r\n")
+	}
+	if n := far.conns.Load() - before; n != 0 {
+		t.Errorf("five requests to one host made %d further connections", n)
+	}
+}

@@ -253,7 +253,8 @@ func respond(t *testing.T, c net.Conn, br *bufio.Reader, text string) (*http.Res
 // server is a listener of the test's own that counts what arrives.
 type server struct {
 	net.Listener
-	conns, bytes atomic.Int64
+	conns, bytes   atomic.Int64
+	opened, closed func() // told of each connection; nil for nobody
 }
 
 // listen serves each connection at addr with serve, nil for one that only reads.
@@ -275,7 +276,13 @@ func listen(t testing.TB, addr string, serve func(net.Conn)) *server {
 				return
 			}
 			s.conns.Add(1)
+			if s.opened != nil {
+				s.opened()
+			}
 			wg.Go(func() {
+				if s.closed != nil {
+					defer s.closed()
+				}
 				defer c.Close()
 				stop := context.AfterFunc(t.Context(), func() { _ = c.Close() })
 				defer stop()

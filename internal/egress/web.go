@@ -9,10 +9,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/toold/toold/internal/endpoint"
@@ -46,7 +48,12 @@ type visit struct {
 	finished  chan struct{} // closed by Close
 	finish    func()
 	verdicts  map[string]Verdict // of the connections that requests need, by host:port
+	fars      atomic.Int64       // connections to far sides that are open
+	last      endpoint.Endpoint  // where the last request went
 }
+
+// maxVerdicts bounds the verdicts of one client: each is judged again once they are more.
+const maxVerdicts = 64
 
 // Keys of contexts: of the visit of a request, and the verdict on the connection that it needs.
 type (
@@ -95,7 +102,7 @@ func (w *web) newVisit(c *client, early []byte) *visit {
 	vi.finish = sync.OnceFunc(func() { close(vi.finished) })
 	vi.transport = &http.Transport{
 		DialContext: vi.dialFor, DisableCompression: true, ExpectContinueTimeout: continues,
-		MaxResponseHeaderBytes: headerBytes, MaxIdleConnsPerHost: 1, IdleConnTimeout: w.n.cfg.Limits.Idle,
+		MaxResponseHeaderBytes: headerBytes, MaxIdleConns: 1, MaxIdleConnsPerHost: 1, IdleConnTimeout: w.n.cfg.Limits.Idle,
 	}
 	return vi
 }
@@ -133,17 +140,37 @@ func (v *visit) dialFor(ctx context.Context, _, address string) (net.Conn, error
 	if !ok || !verdict.Allow {
 		return nil, fmt.Errorf("%s is not allowed", to)
 	}
+	// One is a part of the client's own in the share; a further one, which there should not be,
+	// counts as one.
+	leave := func() { v.fars.Add(-1) }
+	if v.fars.Add(1) > 1 {
+		if err := v.n.share.enter(); err != nil {
+			leave()
+			return nil, err
+		}
+		leave = func() { v.fars.Add(-1); v.n.share.leave() }
+	}
 	far, err := v.client.dial(ctx, to, verdict)
 	if err != nil {
+		leave()
 		return nil, err
 	}
-	return &counted{far, v.client}, nil
+	closed := make(chan struct{})
+	return &counted{Conn: far, c: v.client, closed: closed, leave: sync.OnceFunc(func() { leave(); close(closed) })}, nil
 }
 
-// counted counts what a connection to the far side moves.
+// counted counts what a connection to the far side moves, and leaves the share when it is closed.
 type counted struct {
 	net.Conn
-	c *client
+	c      *client
+	leave  func()
+	closed chan struct{} // by leave
+}
+
+// Close implements net.Conn.
+func (c *counted) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
 }
 
 // Read implements net.Conn.
@@ -222,6 +249,9 @@ func (v *visit) verdictFor(to endpoint.Endpoint) Verdict {
 	verdict, ok := v.verdicts[to.String()]
 	if !ok {
 		verdict = v.judge(to)
+		if len(v.verdicts) >= maxVerdicts {
+			clear(v.verdicts)
+		}
 		v.verdicts[to.String()] = verdict
 	}
 	return verdict
@@ -259,6 +289,12 @@ func (w *web) pass(v *visit, out http.ResponseWriter, in *http.Request, req endp
 			refuse(out, http.StatusBadGateway, err.Error())
 		},
 	}
+	if v.last != req.Endpoint { // requests follow each other: one far side at a time is enough
+		v.transport.CloseIdleConnections()
+		v.last = req.Endpoint
+	}
+	in, settle := settled(in)
+	defer settle()
 	defer func() {
 		// The proxy ends a broken answer so; the server closes the connection.
 		if p := recover(); p != nil {
@@ -274,6 +310,35 @@ func (w *web) pass(v *visit, out http.ResponseWriter, in *http.Request, req endp
 		return
 	}
 	proxy.ServeHTTP(out, in)
+}
+
+// settled gives a request whose settle waits until its far connection is idle or closed: the
+// transport says so a little after the answer's end, and the next request would open another.
+func settled(in *http.Request) (traced *http.Request, settle func()) {
+	idle := make(chan struct{})
+	once := sync.OnceFunc(func() { close(idle) })
+	var used atomic.Pointer[counted]
+	ctx := httptrace.WithClientTrace(in.Context(), &httptrace.ClientTrace{
+		GotConn: func(i httptrace.GotConnInfo) {
+			if c, ok := i.Conn.(*counted); ok {
+				used.Store(c)
+			}
+		},
+		PutIdleConn: func(err error) {
+			if err == nil { // else it is closed
+				once()
+			}
+		},
+	})
+	return in.WithContext(ctx), func() {
+		if c := used.Load(); c != nil {
+			select {
+			case <-idle:
+			case <-c.closed:
+			case <-ctx.Done(): // the client is gone, and its transport with it
+			}
+		}
+	}
 }
 
 // target is the URL of a request, exactly as it was judged.
