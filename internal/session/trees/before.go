@@ -143,7 +143,7 @@ func (x *subject) dropOldest() (err error) {
 // Over forgets what is remembered of a session that is over.
 func (s *Service) Over(session string) {
 	s.messages.Delete(session)
-	s.seen.Delete(session)
+	s.seen.over(session)
 	s.owed.Delete(session)
 	s.unwelded.Delete(session)
 }

@@ -23,36 +23,15 @@ import (
 )
 
 const (
-	// keepTime bounds one look at what a session has written, maxSeen the paths of one that
-	// are looked at, and maxKept the bytes that are kept for it. What is beyond them has no
-	// base.
+	// keepTime bounds one look at what a session has written, and maxKept the bytes that are
+	// kept for it. What is beyond them has no base.
 	keepTime = 5 * time.Second
-	maxSeen  = 20_000
 	maxKept  = 64 << 20
 	maxDeep  = 64 // directories in each other
 	// manyDirs of a layer are not all looked at after each call, if the layer has as many files
 	// as before.
 	manyDirs = 256
 )
-
-// seen is what is known of the files that a session has written. It is not stored: to look
-// once more does no harm. Who has the tree of the session has it too.
-type seen struct {
-	since int64
-	upper string
-	inode uint64 // free ones of the layer's disk at the last look
-	paths map[string]struct{}
-	dirs  map[string]*seenDir // of the upper layer
-	kept  int64
-	// failed: the last look could not keep all.
-	failed bool
-}
-
-// seenDir is a directory of a layer as it was listed.
-type seenDir struct {
-	ctime int64    // ns; 0 when it must be listed again
-	below []string // directories in it
-}
 
 // freshFor is how long a directory may have changed again without another change time, which
 // is a tick of the kernel's clock, and ample.
@@ -86,8 +65,8 @@ func (s *shared) keep(ctx context.Context, t *layers.Tree) { s.keepOf(ctx, t, tr
 func (s *shared) keepOf(ctx context.Context, t *layers.Tree, all bool) {
 	ctx, cancel := context.WithTimeout(ctx, keepTime)
 	defer cancel()
-	value, _ := s.seen.LoadOrStore(t.Session, &seen{})
-	k := value.(*seen)
+	k := s.seen.of(t.Session)
+	defer func() { s.seen.looked(t.Session, k) }()
 	before := k.failed
 	err := k.look(ctx, s, t, all)
 	if err != nil && !errors.Is(err, layers.ErrNone) && !before { // once, not after each call
@@ -111,16 +90,18 @@ func (k *seen) look(ctx context.Context, s *shared, t *layers.Tree, all bool) (e
 	}
 	fresh := k.paths == nil || k.since != t.Since
 	switch {
+	case fresh && k.since == t.Since:
+		*k = seen{since: t.Since, kept: k.kept, paths: make(map[pathKey]struct{})}
 	case fresh:
-		*k = seen{since: t.Since, paths: make(map[string]struct{})}
-	case !all && k.upper == t.Upper && k.inode == fs.Ffree && len(k.dirs) > manyDirs, len(k.paths) >= maxSeen:
+		*k = seen{since: t.Since, paths: make(map[pathKey]struct{})}
+	case !all && k.upper == t.Upper && k.inode == fs.Ffree && len(k.dirs) > manyDirs, k.full():
 		return nil
 	}
 	if err := s.keepMoved(ctx, t); err != nil {
 		return err
 	}
 	if k.upper != t.Upper {
-		k.dirs = make(map[string]*seenDir)
+		k.dirs = make(map[pathKey]*seenDir)
 	}
 	k.upper, k.inode = t.Upper, fs.Ffree
 	source, err := t.Source.Open(ctx)
@@ -136,13 +117,13 @@ func (k *seen) look(ctx context.Context, s *shared, t *layers.Tree, all bool) (e
 			return err
 		}
 		for p := range notes {
-			k.paths[p] = struct{}{}
+			k.add(keyOf(p), p)
 		}
 	}
 	f := found{dirs: make(map[string]uint32)}
 	defer func() {
 		if err != nil && fresh {
-			*k = seen{}
+			*k = seen{since: t.Since, kept: k.kept}
 		} else if err != nil {
 			k.forget(&f)
 		}
@@ -167,7 +148,8 @@ func (k *seen) look(ctx context.Context, s *shared, t *layers.Tree, all bool) (e
 // forget has the next look find once more what this one could not keep.
 func (k *seen) forget(f *found) {
 	for _, p := range slices.Concat(f.written, f.removed, slices.Collect(maps.Keys(f.dirs))) {
-		delete(k.paths, p)
+		delete(k.paths, keyOf(p))
+		k.named -= int64(len(p))
 	}
 	k.upper, k.dirs = "", nil
 }
@@ -187,11 +169,11 @@ func (k *seen) walk(ctx context.Context, parent int, dir string, f *found) error
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	if _, known := k.paths[dir]; !known && dir != "" && len(k.paths) < maxSeen {
-		k.paths[dir] = struct{}{}
+	if _, fresh := f.dirs[dir]; fresh {
 		f.dirs[dir] = st.Mode & 0o777
 	}
-	was := k.dirs[dir]
+	key := keyOf(dir)
+	was := k.dirs[key]
 	if was == nil || was.ctime != st.Ctim.Nano() {
 		was = &seenDir{}
 		if time.Since(time.Unix(0, st.Ctim.Nano())) > freshFor {
@@ -200,10 +182,13 @@ func (k *seen) walk(ctx context.Context, parent int, dir string, f *found) error
 		if err := k.list(ctx, d, dir, was, f); err != nil {
 			return err
 		}
-		k.dirs[dir] = was
+		k.dirs[key] = was
 	}
 	for _, name := range was.below {
-		if err := k.walk(ctx, fd, path.Join(dir, name), f); err != nil && !errors.Is(err, unix.ENOENT) {
+		name = path.Join(dir, name)
+		if err := k.walk(ctx, fd, name, f); errors.Is(err, unix.ENOENT) {
+			delete(f.dirs, name)
+		} else if err != nil {
 			return err
 		}
 	}
@@ -225,27 +210,32 @@ func (k *seen) list(ctx context.Context, d *os.File, dir string, in *seenDir, f 
 		}
 		for _, e := range entries {
 			name := path.Join(dir, e.Name())
-			if len(name) > treediff.MaxPath || len(k.paths) >= maxSeen {
+			if len(name) > treediff.MaxPath || e.IsDir() && strings.Count(name, "/") >= maxDeep {
 				continue
 			}
-			if e.IsDir() {
-				if strings.Count(name, "/") < maxDeep {
-					in.below = append(in.below, e.Name())
-				}
-				continue
-			}
-			if _, known := k.paths[name]; known {
+			key := keyOf(name)
+			_, known := k.paths[key]
+			if !known && k.full() {
 				continue
 			}
 			switch e.Type() {
+			case os.ModeDir:
+				in.below = append(in.below, e.Name())
+				if !known {
+					f.dirs[name] = 0 // until it is opened
+				}
 			case 0:
-				f.written = append(f.written, name)
+				if !known {
+					f.written = append(f.written, name)
+				}
 			case os.ModeDevice | os.ModeCharDevice: // how an overlay says that it is removed
-				f.removed = append(f.removed, name)
+				if !known {
+					f.removed = append(f.removed, name)
+				}
 			default:
 				continue
 			}
-			k.paths[name] = struct{}{}
+			k.add(key, name)
 		}
 	}
 }

@@ -38,6 +38,9 @@ type subject struct {
 
 // release lets others have the tree, and removes layers that it has dropped.
 func (x *subject) release() {
+	if isOver(x.row) {
+		x.seen.over(x.row.ID)
+	}
 	x.unhold()
 	x.unlock()
 	if x.dumped {

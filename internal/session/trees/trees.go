@@ -143,7 +143,7 @@ type shared struct {
 	log      *slog.Logger
 	work     *crew.Crew
 	owed     sync.Map // trees that are not as they are on record, where that could not be written: a *layers.Tree, by session
-	seen     sync.Map // what is known of what a session has written: a *seen, by its id
+	seen     seens    // what is known of what sessions have written
 	merging  locks    // whose layers are merged in the background
 	weldTime time.Duration
 	unwelded sync.Map // trees whose layers could not be merged as they are: an unwelded, by session
@@ -194,11 +194,16 @@ func (s *Service) have(ctx context.Context, row *store.Session, live Live) (*sub
 		return nil, err
 	}
 	unhold := s.store.Hold(tree.All())
-	if row.State == client.SessionEnded || row.State == client.SessionLost {
+	if isOver(row) {
 		tree = s.mend(tree)
 	}
 	first := *tree
 	return &subject{shared: s.shared, row: row, live: live, tree: tree, first: &first, unlock: unlock, unhold: unhold}, nil
+}
+
+// isOver reports whether a session is over, as its record says.
+func isOver(row *store.Session) bool {
+	return row.State == client.SessionEnded || row.State == client.SessionLost
 }
 
 // owe is for a tree that is another one now than could be written down.
@@ -247,6 +252,7 @@ func (s *Service) Forget(ctx context.Context, session string) error {
 		return err
 	}
 	defer release()
+	s.seen.drop(session)
 	was, _ := s.store.Get(session) // Remove says what is wrong
 	err = errors.Join(s.store.Remove(session), s.store.Sweep(was))
 	if e := apply.Forget(ctx, s.store.ApplyDir(session)); e != nil {
