@@ -267,7 +267,7 @@ func (v *view) judge(ctx context.Context, items []client.Change) (*judged, error
 			j.stale[p] = true
 		} else if b.File {
 			b.Content = nil // it is read again when its turn comes
-			for d := path.Dir(p); d != "."; d = path.Dir(d) {
+			for d := path.Dir(p); d != "." && !j.dirs[d]; d = path.Dir(d) {
 				j.dirs[d] = true
 			}
 		}
@@ -449,7 +449,7 @@ func (v *view) patch(ctx context.Context, q client.DiffQuery, w io.Writer) (*pat
 	if err != nil {
 		return nil, err
 	}
-	out := &patch{to: w, asked: q, told: make(map[string]bool)}
+	out := &patch{to: w, asked: q, told: make(map[pathKey]bool)}
 	if changed {
 		err = v.pages(ctx, q, func(c *client.Changes) error { return out.page(ctx, v, c) })
 	} else {
@@ -466,7 +466,7 @@ func (v *view) patch(ctx context.Context, q client.DiffQuery, w io.Writer) (*pat
 		}
 		for i := range c.Items {
 			p := pathOf(&c.Items[i])
-			if j.changed(p) && !out.told[p] && !j.drops(&c.Items[i]) && treediff.InPatch(p, q.Paths) {
+			if j.changed(p) && !out.told[keyOf(p)] && !j.drops(&c.Items[i]) && treediff.InPatch(p, q.Paths) {
 				out.stale++
 			}
 		}
@@ -480,7 +480,7 @@ type patch struct {
 	patched
 	to    io.Writer
 	asked client.DiffQuery
-	told  map[string]bool // what is told against a base, or left out
+	told  map[pathKey]bool // what is told against a base, or left out: no others
 }
 
 // query asks the sandbox for a part of the patch.
@@ -519,7 +519,9 @@ func (o *patch) choose(j *judged, items []client.Change) (paths []string) {
 	for i := range items {
 		c := &items[i]
 		p, dir := pathOf(c), string(treediff.Dir)
-		o.told[p] = o.told[p] || j.changed(p)
+		if j.changed(p) {
+			o.told[keyOf(p)] = true
+		}
 		switch {
 		case j.drops(c), below(p, whole):
 		case j.base[p] != nil && j.base[p].Dir:
@@ -532,7 +534,7 @@ func (o *patch) choose(j *judged, items []client.Change) (paths []string) {
 			delete(j.base, p)
 		case j.stale[p], below(p, left):
 			o.stale++
-			if o.told[p] = true; c.Kind == dir {
+			if o.told[keyOf(p)] = true; c.Kind == dir {
 				left = p
 			}
 		case c.Status == client.ChangeType && c.Kind == dir:

@@ -17,14 +17,15 @@ import (
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
-// maxTouched bounds the paths of layers that are judged without the sandbox, touchedDeep the
-// directories in each other, which are open at once.
+// maxTouched bounds the paths of layers that are judged without the sandbox, maxTouchedBytes what
+// they have together, and touchedDeep the directories in each other, which are open at once.
 const (
-	maxTouched  = 100_000
-	touchedDeep = 64
+	maxTouched      = 100_000
+	maxTouchedBytes = 16 << 20
+	touchedDeep     = 64
 )
 
-// errHides: the layers of a tree hide what they do not name.
+// errHides: the layers of a tree hide what they do not name, or name too much.
 var errHides = errors.New("a layer hides what it does not name")
 
 // touched gives what open layers of a tree say something of, the uppermost first: of what the
@@ -49,6 +50,7 @@ func touched(ctx context.Context, opened []*os.File) ([]apply.Place, error) {
 // touching goes through layers.
 type touching struct {
 	places []apply.Place
+	bytes  int             // of their paths
 	own    map[string]bool // directories that hide what the source has there
 }
 
@@ -66,8 +68,9 @@ func (k *touching) list(ctx context.Context, d *os.File, depth int) error {
 		for i := 0; err == nil && i < len(entries); i++ {
 			name := entries[i].Name()
 			p := apply.Place{Path: path.Join(d.Name(), name), Status: client.ChangeAdded, Kind: beneath.File}
+			k.bytes += len(p.Path)
 			switch {
-			case len(k.places) >= maxTouched || len(p.Path) > treediff.MaxPath || depth >= touchedDeep:
+			case len(k.places) >= maxTouched || k.bytes > maxTouchedBytes || len(p.Path) > treediff.MaxPath || depth >= touchedDeep:
 				err = errHides
 			case entries[i].IsDir():
 				err = k.dir(ctx, int(d.Fd()), name, p, depth)
