@@ -180,6 +180,12 @@ func TestChaosFull(t *testing.T) {
 			return true
 		})
 	}
+	renew := func(mode client.WorktreeMode) {
+		t.Helper()
+		_, err := r.admin.EndSession(t.Context(), workers[mode].session, client.EndOptions{Force: true, Discard: true})
+		must(t, err)
+		begin(mode)
+	}
 	for mode := range modes {
 		begin(mode)
 	}
@@ -256,9 +262,7 @@ func TestChaosFull(t *testing.T) {
 				}
 			}
 			failed++
-			_, err := r.admin.EndSession(t.Context(), w.session, client.EndOptions{Force: true, Discard: true})
-			must(t, err)
-			begin(mode)
+			renew(mode)
 		}
 	}
 	t.Logf("%d rounds, %d kills, %d calls of which %d ended well, %d disks failed and said so", testrig.Rounds(2), kills, all, well, failed)
@@ -279,10 +283,26 @@ func TestChaosFull(t *testing.T) {
 		must(t, of.free())
 		must(t, r.daemon.Ready())
 	}
-	for mode, w := range workers {
-		testrig.Eventually(t, "calls run again in "+string(mode), func() bool {
-			c, err := tryCall(r.admin, w.session, "bash", map[string]any{"command": "echo again"})
-			return err == nil && c.Output == "again\n"
-		})
+	for mode := range workers {
+		if !r.again(t, workers[mode].session) { // what was removed last may have had no room to be written down
+			renew(mode)
+			if !r.again(t, workers[mode].session) {
+				t.Errorf("%s: the disk of a session that began when there was room has failed", mode)
+			}
+		}
 	}
+}
+
+// again waits until calls run in a session, or it says that its disk has failed.
+func (r *rig) again(t *testing.T, session string) (runs bool) {
+	t.Helper()
+	testrig.Eventually(t, "calls run again in session "+session+", or it says that its disk has failed", func() bool {
+		c, err := tryCall(r.admin, session, "bash", map[string]any{"command": "echo again"})
+		if runs = err == nil && c.Output == "again\n"; runs {
+			return true
+		}
+		s, err := r.admin.GetSession(t.Context(), session)
+		return err == nil && s.State == client.SessionReady && s.Reason == "disk"
+	})
+	return runs
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,9 +80,14 @@ func (t *tier) prepare(dir string) (err error) {
 	return t.try(dir)
 }
 
+// copyProgram takes the place of the link that testrig.Build has made: written through it, the
+// copy would replace a program that others run meanwhile.
 func copyProgram(from, to string) error {
 	b, err := os.ReadFile(from)
 	if err != nil {
+		return err
+	}
+	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return testrig.WriteProgram(to, b)
