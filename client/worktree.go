@@ -133,14 +133,23 @@ type Applied struct {
 	Build []string `json:"build,omitempty"`
 	// Skipped are what cannot be written to a worktree, and SkippedKinds says of each what it
 	// is: socket, fifo, device, unreadable (the tools may not read it), too_large (8 GiB),
-	// special (one of the first three).
+	// special (one of the first three), source_special (the session has removed it or the
+	// directory that it is in, and the source has one of the first three there).
 	Skipped      []string          `json:"skipped,omitempty"`
 	SkippedKinds map[string]string `json:"skipped_kinds,omitempty"`
+	// Overwritten are those of Written and Removed that somebody had changed in the source since
+	// the session began: what was there is gone. Only force does that.
+	Overwritten []string `json:"overwritten,omitempty"`
+	// Kept are what force left in the source, though the session has removed it or the directory
+	// that it is in: it came there since the session began. So did what is in directories of these.
+	Kept []string `json:"kept,omitempty"`
 	// The counts are of all, also of what the lists leave out.
-	WrittenCount   int `json:"written_count"`
-	RemovedCount   int `json:"removed_count"`
-	SensitiveCount int `json:"sensitive_count,omitempty"`
-	SkippedCount   int `json:"skipped_count,omitempty"`
+	WrittenCount     int `json:"written_count"`
+	RemovedCount     int `json:"removed_count"`
+	SensitiveCount   int `json:"sensitive_count,omitempty"`
+	SkippedCount     int `json:"skipped_count,omitempty"`
+	OverwrittenCount int `json:"overwritten_count,omitempty"`
+	KeptCount        int `json:"kept_count,omitempty"`
 	// AttributesLeft counts written files and directories that lack extended attributes (user.*)
 	// which they have in the session: the file system did not take them, or they are too large.
 	AttributesLeft int  `json:"attributes_left,omitempty"`

@@ -14,16 +14,21 @@ import (
 const applyLong = `Write the changes of a session to its source, the directory that its worktree was
 made of. Paths are relative to the worktree, and stand for all that is below them.
 
-If a file has changed in the source since the session began, nothing is written, and
-the files are named. --force overwrites them. --merge merges them by lines, and refuses
-those where both sides have changed the same lines. For that it takes the file as it was
-when the session began, which is known where the apply of another session has replaced
-it; it is not where it was changed in another way. With --dry-run it says what it would
-merge. Files that programs of the host run or obey on sight (those of git, editors,
-direnv and CI) are left out and named. Look at them, then add --include-sensitive.
+If a file has changed in the source since the session began, nothing is written,
+and the files are named. --force overwrites them, and says which those were: look
+first with --force --dry-run. It removes nothing that came into the source since the
+session began, and never replaces a directory of such files.
 
-A session that is over keeps what was not applied. One that goes on has the files of the
-source, and what was merged.`
+--merge merges changed files by lines, and refuses those where both sides have
+changed the same lines. It needs each file as it was when the session began. toold
+keeps that of the files that a call wrote, at its end, and what the apply of another
+session replaces: up to 4 MiB each. With --dry-run it says what it would merge.
+
+Files that programs of the host run or obey on sight (those of git, editors, direnv
+and CI) are left out and named. Look at them, then add --include-sensitive.
+
+A session that is over keeps what was not applied. One that goes on has the files of
+the source, and what was merged.`
 
 type applyCommand struct {
 	*app
@@ -124,6 +129,18 @@ func sayApplied(a *app, session string, done *client.Applied) {
 		}
 	}
 	sayBuild(a, done.Build)
+	if done.OverwrittenCount > 0 {
+		what := "overwritten: somebody had changed these in the source since the session began"
+		if done.DryRun {
+			what = "would be overwritten: somebody has changed these in the source since the session began"
+		}
+		a.say("%s", what)
+		sayPaths(a, done.Overwritten, done.OverwrittenCount)
+	}
+	if done.KeptCount > 0 {
+		a.say("not removed: these came into the source since the session began; remove them yourself if they are to go")
+		sayPaths(a, done.Kept, done.KeptCount)
+	}
 	if done.SkippedCount > 0 {
 		a.say("left out: these cannot be copied to the source")
 		sayPaths(a, skippedNames(done), done.SkippedCount)
@@ -136,7 +153,11 @@ func sayApplied(a *app, session string, done *client.Applied) {
 // skippedNames are the paths that were left out, each with what it is.
 func skippedNames(done *client.Applied) (names []string) {
 	for _, p := range done.Skipped {
-		if kind := done.SkippedKinds[p]; kind != "" {
+		switch kind := done.SkippedKinds[p]; kind {
+		case "":
+		case "source_special":
+			p += " (a FIFO, socket or device of the source, or with one in it)"
+		default:
 			p += " (" + kind + ")"
 		}
 		names = append(names, p)

@@ -283,11 +283,14 @@ func TestApply(t *testing.T) {
 	h["POST /v1/sessions/{id}/apply"] = answerWith(client.Applied{
 		Written: []string{"Makefile"}, Removed: []string{"old"}, Merged: []string{"m"}, Sensitive: sensitive, Build: []string{"Makefile"}, Skipped: []string{"sock"},
 		WrittenCount: 2, RemovedCount: 1, SensitiveCount: 1030, SkippedCount: 1, DryRun: true,
+		Overwritten: []string{"old\x1b"}, OverwrittenCount: 3, Kept: []string{"dir/mine"}, KeptCount: 1, SkippedKinds: map[string]string{"sock": "source_special"},
 	})
 	r := startFake(t, h).ctl("apply", "review", "-o", "json")
 	r.want(t, 0, `"sensitive_count": 1030`, "  .git/hooks/h19\\x1b\ntoolctl:   and 1010 more\ntoolctl:   toolctl diff review PATH...\ntoolctl:   toolctl apply review --include-sensitive PATH...\n")
 	r.want(t, 0, "", "look at these before you build; their commands run then\ntoolctl:   Makefile\n")
-	r.want(t, 0, "", "these cannot be copied to the source\ntoolctl:   sock\n")
+	r.want(t, 0, "", "these cannot be copied to the source\ntoolctl:   sock (a FIFO, socket or device of the source, or with one in it)\n")
+	r.want(t, 0, "", "would be overwritten: somebody has changed these in the source since the session began\ntoolctl:   old\\x1b\ntoolctl:   and 2 more\n")
+	r.want(t, 0, "", "remove them yourself if they are to go\ntoolctl:   dir/mine\n")
 	startFake(t, h).ctl("apply", "review").want(t, 0, "written  Makefile\nmerged   m\nremoved  old\n2 paths would be written to the source, 1 removed there\n", "")
 
 	h["POST /v1/sessions/{id}/apply"] = func(w http.ResponseWriter, _ *http.Request) {

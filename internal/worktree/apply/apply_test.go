@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -125,18 +126,22 @@ func TestDryRun(t *testing.T) {
 // What is no file, directory or link is not written, removed or replaced.
 func TestSkipped(t *testing.T) {
 	g := begin(t, tree(t, map[string]string{"dir/f": "f", "file": "f", "a": "a"}))
-	for _, p := range []string{g.source + "/dir/old", g.work + "/new", g.work + "/replaced", g.source + "/was"} {
+	for _, p := range []string{g.source + "/dir/old", g.work + "/new", g.work + "/replaced"} {
 		must(t, unix.Mkfifo(p, 0o644))
 	}
 	remove(t, g.work, "dir", "file")
 	must(t, unix.Mkfifo(g.work+"/file", 0o644))
-	write(t, g.work, map[string]string{"was/in": "x", "a": "b"})
+	write(t, g.work, map[string]string{"a": "b"})
 	a := g.mustApply(client.ApplyRequest{})
-	if want := []string{"dir", "dir/old", "file", "new", "replaced", "was", "was/in"}; !slices.Equal(a.Skipped, want) || a.SkippedCount != len(want) {
+	if want := []string{"dir", "dir/old", "file", "new", "replaced"}; !slices.Equal(a.Skipped, want) || a.SkippedCount != len(want) {
 		t.Errorf("got %+v", a)
 	}
+	want := map[string]string{"dir": inSource, "dir/old": inSource, "file": special, "new": special, "replaced": special}
+	if !maps.Equal(a.SkippedKinds, want) {
+		t.Errorf("got %v", a.SkippedKinds)
+	}
 	got := look(t, g.source)
-	if got["a"] != "file 644 b" || got["file"] != "file 644 f" || got["was"] == "" || got["dir/old"] == "" || got["dir/f"] != "" {
+	if got["a"] != "file 644 b" || got["file"] != "file 644 f" || got["dir/old"] == "" || got["dir/f"] != "" {
 		t.Errorf("got %q", got)
 	}
 	tidy(t, g.job.Dir)

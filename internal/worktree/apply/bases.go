@@ -291,7 +291,12 @@ func (b *bases) another(path string, now version, since int64, all map[string]ow
 	if made && !o.Lent {
 		return false
 	}
-	return b.has(path) || b.notes[path].Is == Nothing || b.notes[path].Is != Dir && now.Placed > max(since, o.CTime)
+	if since = max(since, o.CTime); b.has(path) || b.notes[path].Is == Nothing {
+		return true
+	}
+	// Other permissions may be all that is new of one that is known.
+	perm, known := b.notes[path].Perm, b.notes[path].Is == Dir
+	return now.Placed > since && (!known || now.Perm == perm || now.Born > since)
 }
 
 // moded says whether somebody may have changed the permissions of a directory since.

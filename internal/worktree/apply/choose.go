@@ -23,7 +23,7 @@ const (
 	notAsked          // the request names other paths
 	excluded          // by a pattern of the request
 	onSight           // a host runs or obeys it
-	impossible        // it was or is no file, directory or link, or could not be read
+	impossible        // the session has no file, directory or link there or it could not be read, or it removed such
 )
 
 // chooser finds out which changes are applied.
@@ -136,7 +136,7 @@ func (ch *chooser) reason(c *change, top bool) reason {
 		return excluded
 	case c.sensitive && !ch.ask.IncludeSensitive:
 		return onSight
-	case c.old == other, c.kind == other, c.cannot != "":
+	case c.old == other && !c.put(), c.kind == other, c.cannot != "":
 		return impossible
 	}
 	return chosen
@@ -193,7 +193,8 @@ func settle(changes []*change) {
 		}
 	}
 	for _, c := range slices.Backward(changes) {
-		if up := c.up; up != nil && c.left != chosen && !c.put() && up.left == chosen && up.kind != beneath.Dir {
+		if up := c.up; up != nil && c.left != chosen && !c.put() && up.left == chosen && up.kind != beneath.Dir &&
+			(c.left != impossible || !up.put()) { // something special in the source is in the way of what takes its place
 			up.left = c.left
 		}
 	}

@@ -326,6 +326,8 @@ type openDir struct {
 	path string
 	fd   int
 	err  error // why it cannot be opened
+	// another: it is not the one that the session began with, once that was looked at.
+	looked, another bool
 }
 
 // close closes all but the first n directories.

@@ -60,10 +60,15 @@ func (s *survey) merge() error {
 		switch {
 		case c.why != "" && (c.hard || !s.job.Request.Force):
 			s.conflicts.add(c.path, c.why)
-			if !c.hard && !s.job.Request.Merge && c.now.Kind == beneath.File && s.bases.names[baseName(c.path, s.job.Since)] {
+			if c.hard {
+				s.conflicts.next = nextHard
+			} else if s.conflicts.next == "" && !s.job.Request.Merge && c.now.Kind == beneath.File && s.bases.names[baseName(c.path, s.job.Since)] {
 				s.conflicts.next = nextMerge
 			}
+		case c.why != "" && c.theirs:
+			c.done = true
 		case !c.done:
+			c.over = c.why != ""
 			s.tasks = append(s.tasks, c.task())
 		}
 	}

@@ -56,6 +56,7 @@ type task struct {
 	Home   home       `json:"home,omitzero"`
 	Of     raw        `json:"of,omitempty"` // the session's version, where Want was merged
 	Build  bool       `json:"build,omitempty"`
+	Over   bool       `json:"over,omitempty"`  // Was is not what the session began with
 	MTime  int64      `json:"mtime,omitempty"` // ns; 0 is that of its writing
 	Attrs  attributes `json:"attrs,omitzero"`
 }
@@ -72,7 +73,7 @@ type mode struct {
 func (c *change) task() task {
 	return task{
 		Path: raw(c.path), Was: c.now, Want: c.want(), Link: raw(c.link), At: c.at, Parent: c.parent, Home: c.home,
-		Of: c.merged, Build: c.build, MTime: c.mtime, Attrs: c.attrs,
+		Of: c.merged, Build: c.build, Over: c.over, MTime: c.mtime, Attrs: c.attrs,
 	}
 }
 

@@ -45,9 +45,11 @@ type conflicts struct {
 	next  string // what to do about them
 }
 
-// What to do about conflicts, where one of them can be merged and where none can.
+// What to do about conflicts: where one of them can be merged, where Force does not help with one, and
+// for all others.
 const (
 	nextMerge = "compare these paths with the source, then apply with --merge, or with --force to overwrite them"
+	nextHard  = "--force does not help with all of these: move what is in the way elsewhere, or apply the others alone (--exclude)"
 	nextForce = "compare these paths with the source, and make them fit in the session; then apply with --force, or the others alone (--exclude)"
 )
 
@@ -83,6 +85,7 @@ type report struct {
 	sensitive list
 	skipped   list
 	kinds     map[string]string // of what is in skipped
+	stays     list              // what Force did not remove
 }
 
 // list has the first paths of some, as people see them.
@@ -105,13 +108,21 @@ func (s *survey) report() *report {
 			r.sensitive.add(c.path)
 		case impossible:
 			r.skip(c)
+		case chosen:
+			if c.theirs && c.done {
+				r.stays.add(c.path)
+			}
 		}
 	}
 	return r
 }
 
-// special is the kind of what is none of those that an archive names.
-const special = "special"
+// special is the kind of what is none of those that an archive names, and inSource that of what the
+// session has removed, but the source has something special there.
+const (
+	special  = "special"
+	inSource = "source_special"
+)
 
 func (r *report) skip(c *change) {
 	r.skipped.add(c.path)
@@ -121,18 +132,26 @@ func (r *report) skip(c *change) {
 	if r.kinds == nil {
 		r.kinds = make(map[string]string)
 	}
-	r.kinds[shown(c.path)] = cmp.Or(plain.Name(c.cannot), special)
+	kind := cmp.Or(plain.Name(c.cannot), special)
+	if c.cannot == "" && !c.put() {
+		kind = inSource
+	}
+	r.kinds[shown(c.path)] = kind
 }
 
 // applied is the report for those who asked.
 func (r *report) applied(dry bool) *client.Applied {
-	var written, removed, merged, build list
+	var written, removed, merged, build, over list
 	bare := 0
 	for i, t := range r.tasks {
 		path := string(t.Path)
-		switch {
-		case r.left[i]:
+		if r.left[i] {
 			continue
+		}
+		if t.Over {
+			over.add(path)
+		}
+		switch {
 		case t.Want.Kind == "":
 			removed.add(path)
 			continue
@@ -150,6 +169,7 @@ func (r *report) applied(dry bool) *client.Applied {
 	return &client.Applied{
 		Written: written.paths, Removed: removed.paths, Merged: merged.paths, Build: build.paths,
 		Sensitive: r.sensitive.paths, Skipped: r.skipped.paths, SkippedKinds: r.kinds,
+		Overwritten: over.paths, OverwrittenCount: over.count, Kept: r.stays.paths, KeptCount: r.stays.count,
 		WrittenCount: written.count, RemovedCount: removed.count, SensitiveCount: r.sensitive.count, SkippedCount: r.skipped.count,
 		AttributesLeft: bare, DryRun: dry,
 	}

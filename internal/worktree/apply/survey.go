@@ -23,9 +23,11 @@ type version struct {
 	Size  int64        `json:"size"`
 	CTime int64        `json:"ctime"` // ns
 	Sum   raw          `json:"sum"`   // SHA-256 of a file's content or a link's target
-	// Placed is when a directory was made or, as far as its times tell, moved there or given
-	// permissions: what changes in it does not count. In ns; 0 for all else.
+	// Placed is when it was made or, as far as its times tell, moved there or given permissions: what
+	// changes in a directory or is written to a file does not count. In ns; 0 for nothing.
 	Placed int64 `json:"-"`
+	// Born is when it was made, in ns, where the file system knows that.
+	Born int64 `json:"-"`
 }
 
 // found is what the survey finds out about a change.
@@ -36,6 +38,8 @@ type found struct {
 	done             bool   // it is as it is to be
 	why              string // what is in the way
 	hard             bool   // and Force does not help
+	theirs           bool   // somebody put it into the source since the session began: it is never removed
+	over             bool   // Force takes what somebody has changed in the source
 	merged           raw    // if it was merged: of() of the session's version
 	kept             bool   // the source's content is in the spool, at ours
 	ours             int64
@@ -103,7 +107,7 @@ func (s *survey) look(root int) error {
 			c.hard = true
 		}
 		step("looked at")
-		gone[c.path] = !c.put()
+		gone[c.path] = !c.put() && !c.theirs
 	}
 	for _, c := range slices.Backward(s.changes) {
 		if c.left == chosen && !c.done && c.now.Kind == beneath.Dir && c.kind != beneath.Dir && c.why == "" {
@@ -220,11 +224,10 @@ func versionOf(parent int, name string, buf *buffer, content func(*unix.Stat_t) 
 		return v, err
 	}
 	v = version{Kind: beneath.KindOf(st.Mode), Perm: st.Mode & 0o777, Size: st.Size, CTime: st.Ctim.Nano()}
+	v.Placed, v.Born = placed(fd, &st)
 	switch v.Kind {
 	case "":
 		v.Kind = other
-	case beneath.Dir:
-		v.Placed = placed(fd, &st)
 	case beneath.Link:
 		target := make([]byte, beneath.MaxPath+1)
 		n, err := unix.Readlinkat(fd, "", target)
@@ -238,17 +241,17 @@ func versionOf(parent int, name string, buf *buffer, content func(*unix.Stat_t) 
 	return v, err
 }
 
-// placed is a version's Placed. What is put into a directory, or removed, changes both of its
+// placed gives a version's Placed and Born. What is put into a directory, or removed, changes both of its
 // times.
-func placed(fd int, st *unix.Stat_t) (at int64) {
+func placed(fd int, st *unix.Stat_t) (at, born int64) {
 	var x unix.Statx_t
 	if unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &x) == nil && x.Mask&unix.STATX_BTIME != 0 {
-		at = x.Btime.Sec*1e9 + int64(x.Btime.Nsec)
+		born = x.Btime.Sec*1e9 + int64(x.Btime.Nsec)
 	}
 	if st.Ctim != st.Mtim {
-		at = max(at, st.Ctim.Nano())
+		return max(born, st.Ctim.Nano()), born
 	}
-	return at
+	return born, born
 }
 
 // read reads a file, which must be the one that st is of, and stay as it is.
@@ -286,6 +289,9 @@ const (
 	errNotOwned = inTheWay("its mode is another user's to change")
 	errNotMade  = inTheWay("its directory is not made")
 	errNoTarget = inTheWay("it is a hard link to no file that comes before it")
+	errAnother  = inTheWay("it is another directory than the session began with")
+	errSpecial  = inTheWay("the source has a FIFO, socket or device there, which is not replaced")
+	errTheirs   = inTheWay("it came into the source since the session began")
 )
 
 // judge says whether a change is done already, and what is in its way.
@@ -297,7 +303,7 @@ func (s *survey) judge(c *change) {
 	case s.own[c.path].holds(c, now):
 		c.done, c.merged = true, c.of()
 	case now.Kind == other:
-		c.why, c.hard = "it is no file, directory or link", true
+		c.why, c.hard = string(errSpecial), true
 	case now.Kind == beneath.Dir && c.old != beneath.Dir:
 		c.why, c.hard = "a directory is in its place", true
 	case now.Kind == c.old && (now.Kind == "" || now.Kind == beneath.Dir) && !s.replaces(c):
@@ -307,7 +313,8 @@ func (s *survey) judge(c *change) {
 			c.why = "it was changed since the session began"
 		}
 	case now.Kind == beneath.Dir && c.old == beneath.Dir:
-		c.why = "it is another directory than the session began with"
+		// Its files are somebody's, whatever the difference to it says of them.
+		c.why, c.hard, c.theirs = string(errAnother), c.put(), true
 	case c.old == "":
 		c.why = "something new is in its place"
 	case now.Kind == "":
@@ -319,9 +326,51 @@ func (s *survey) judge(c *change) {
 	case now.CTime > s.since(c) && !s.own[c.path].is(now):
 		c.why = "it was changed since the session began"
 	}
-	if c.why != "" && s.unchanged(c) {
-		c.why, c.hard, c.done = "", false, true
+	if s.theirs(c) {
+		c.why, c.theirs = string(errTheirs), true
 	}
+	if c.why != "" && s.unchanged(c) {
+		c.why, c.hard, c.theirs, c.done = "", false, false, true
+	}
+}
+
+// amidTheirs says whether a directory that leads to where the walk is is another one than the session
+// began with: then all that is in it is somebody's.
+func (s *survey) amidTheirs() bool {
+	for i := 1; i < len(s.open); i++ {
+		d := &s.open[i]
+		if d.looked {
+			if d.another {
+				return true
+			}
+			continue
+		}
+		d.looked = true
+		var st unix.Stat_t
+		if d.err != nil || unix.Fstat(d.fd, &st) != nil {
+			continue
+		}
+		v := version{Kind: beneath.Dir, Perm: st.Mode & 0o777}
+		v.Placed, v.Born = placed(d.fd, &st)
+		if d.another = s.bases.another(d.path, v, s.job.Since-s.job.Back, s.own); d.another {
+			return true
+		}
+	}
+	return false
+}
+
+// theirs says whether what would be removed came into the source after the session began. What was
+// there before is known by what was kept of it; else by when it was put there, which a file tells that
+// was written in place.
+func (s *survey) theirs(c *change) bool {
+	if c.put() || c.done || s.job.Copy != nil || c.now.Kind == "" {
+		return false
+	}
+	if s.amidTheirs() {
+		return true
+	}
+	_, wrote := s.own[c.path]
+	return c.why != "" && c.now.Kind != beneath.Dir && !wrote && !s.bases.has(c.path) && c.now.Placed > s.since(c)
 }
 
 // is says whether something is what is wanted.
@@ -431,9 +480,8 @@ func (s *survey) emptied(c *change, gone map[string]bool) error {
 		for _, name := range names {
 			if !gone[c.path+"/"+name] {
 				// With Force it is kept, unless something else has to take its place.
-				c.why, c.hard = string(errUnknown), c.put()
-				c.done = !c.put() && s.job.Request.Force
-				gone[c.path] = !c.done
+				c.why, c.hard, c.theirs = string(errUnknown), c.put(), !c.put()
+				gone[c.path] = false
 				return nil
 			}
 		}
