@@ -26,11 +26,8 @@ import (
 )
 
 var build = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "toold-toolagent")
+	dir, err := testrig.MkdirTemp("toold-toolagent-")
 	if err != nil {
-		return "", err
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, "toolagent")
@@ -149,6 +146,7 @@ func (s *sandbox) makeCgroup() {
 		return
 	}
 	dir := filepath.Join(base, fmt.Sprintf("toold-agent-test-%d", s.cmd.Process.Pid))
+	testrig.Must(s.t, testrig.Doomed(filepath.Base(dir)))
 	if err := os.MkdirAll(dir+"/agent", 0o755); err != nil {
 		s.t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -35,7 +34,7 @@ var builtDir string
 
 // built makes the programs, once.
 var built = sync.OnceValues(func() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "toold-daemon-test-"); err != nil {
+	if dir, err = testrig.MkdirTemp("toold-daemon-test-"); err != nil {
 		return "", err
 	}
 	builtDir = dir
@@ -79,16 +78,13 @@ type place struct {
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	bin := requireOCI(t)
-	dir, err := os.MkdirTemp("", "toold-daemon-") // must be short, and passable for sessions
-	mustNil(t, err)
-	mustNil(t, os.Chmod(dir, 0o711))
+	dir := testrig.TempDir(t, "toold-daemon-")
 	p := &place{
 		t: t, dir: dir, socket: filepath.Join(dir, "run", "s.sock"), bin: bin,
-		cgroup:  fmt.Sprintf("/toold-daemon-test-%d-%d", os.Getpid(), rand.IntN(1e6)),
+		cgroup:  "/" + filepath.Base(dir),
 		uidBase: fmt.Sprint(testrig.UIDs(t)),
 	}
 	t.Cleanup(func() {
-		mustNil(t, os.RemoveAll(dir))
 		groups, _ := filepath.Glob("/sys/fs/cgroup/*" + p.cgroup)
 		for _, g := range append(groups, "/sys/fs/cgroup"+p.cgroup) {
 			_ = os.Remove(g) // empty, or the test has failed already

@@ -13,6 +13,7 @@ import (
 
 	"github.com/toold/toold/internal/agent/inside"
 	"github.com/toold/toold/internal/needs"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -31,11 +32,7 @@ type rig struct {
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	needs.Filter(t)
-	dir, err := os.MkdirTemp("", "toold-agent")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := testrig.TempDir(t, "toold-agent")
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // daemon is a Server on a socket of its own, with a fake behind it.
@@ -71,15 +72,7 @@ func start(t *testing.T, change func(*Config)) *daemon {
 // that other users may enter.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "toold")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	return testrig.TempDir(t, "toold")
 }
 
 func (d *daemon) client(o client.Options) *client.Client {

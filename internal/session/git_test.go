@@ -11,6 +11,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/cache"
 	"github.com/toold/toold/internal/cache/builtin"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // TestRealGitNotes: where git does not find the repository that the source belongs to,
@@ -91,9 +92,7 @@ func TestRealGitElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir, err := os.MkdirTemp("/srv", "toold-git-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err, testrig.Doomed(dir))
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	const owner = 12345
 	build := exec.Command("sh", "-ec", `
@@ -185,9 +184,7 @@ func TestRealGitElsewhere(t *testing.T) {
 			t.Skip("needs /opt, which is shown to sandboxes")
 		}
 		opt, err := os.MkdirTemp("/opt", "toold-git-")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testrig.Must(t, err, testrig.Doomed(opt))
 		defer os.RemoveAll(opt)
 		add := exec.Command("sh", "-ec", "cp -r "+dir+"/secret "+opt+"/repo && chown -R 0:0 "+opt+" && cd "+opt+"/repo && git worktree add -q ../linked")
 		if out, err := add.CombinedOutput(); err != nil {

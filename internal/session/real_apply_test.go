@@ -26,11 +26,7 @@ type applyRig struct {
 func newApplyRig(t *testing.T) *applyRig {
 	t.Helper()
 	h := newRealHouse(t)
-	src, err := os.MkdirTemp("/tmp", "toold-apply-") // those of the tests are for this user alone
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(src) })
+	src := source(t)
 	m, stop, err := h.open(slog.New(slog.NewTextHandler(logTo{t}, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		t.Fatal(err)
@@ -40,9 +36,7 @@ func newApplyRig(t *testing.T) *applyRig {
 			t.Error(err)
 		}
 	})
-	a := &applyRig{t, m, src}
-	a.must(os.Chown(src, int(alice.UID), int(alice.GID)))
-	return a
+	return &applyRig{t, m, src}
 }
 
 func (a *applyRig) must(err error) {

@@ -65,16 +65,10 @@ func newSmallRig(t *testing.T, change func(*Settings)) *boundRig {
 // over makes a session over a new directory.
 func (b *boundRig) over(name string) (src string) {
 	b.t.Helper()
-	src, err := os.MkdirTemp("/tmp", "toold-bound-")
-	if err == nil {
-		b.t.Cleanup(func() { _ = os.RemoveAll(src) })
-		err = os.Chown(src, int(alice.UID), int(alice.GID))
-	}
-	if err == nil {
-		_, err = b.m.Create(b.t.Context(), owner, client.SessionCreate{
-			Name: name, Worktree: client.Worktree{Source: src, Mode: client.WorktreeOverlay}, IdleTimeout: -1,
-		})
-	}
+	src = source(b.t)
+	_, err := b.m.Create(b.t.Context(), owner, client.SessionCreate{
+		Name: name, Worktree: client.Worktree{Source: src, Mode: client.WorktreeOverlay}, IdleTimeout: -1,
+	})
 	if err != nil {
 		b.t.Fatal(err)
 	}

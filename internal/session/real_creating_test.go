@@ -2,7 +2,6 @@ package session
 
 import (
 	"log/slog"
-	"os"
 	"strings"
 	"testing"
 
@@ -15,14 +14,7 @@ import (
 // its checkpoints, and a fork goes on from there.
 func TestRealStillBeingMade(t *testing.T) {
 	h := newRealHouse(t)
-	src, err := os.MkdirTemp("/tmp", "toold-creating-") // those of the tests are for this user alone
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(src) })
-	if err := os.Chown(src, int(alice.UID), int(alice.GID)); err != nil {
-		t.Fatal(err)
-	}
+	src := source(t)
 	open := func() (*Manager, func() error) {
 		t.Helper()
 		m, stop, err := h.open(slog.New(slog.NewTextHandler(logTo{t}, &slog.HandlerOptions{Level: slog.LevelWarn})))

@@ -37,11 +37,7 @@ var rebootNames = []string{"apply", "discard", "fork"}
 // what a call was about to, and can compare, apply, discard and fork it.
 func TestRealTreeReboot(t *testing.T) {
 	h := newRealHouse(t)
-	src, err := os.MkdirTemp("/tmp", "toold-tree-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(src) })
+	src := source(t)
 	must := func(err error) {
 		t.Helper()
 		if err != nil {

@@ -64,10 +64,7 @@ type realHouse struct {
 func newRealHouse(t testing.TB) *realHouse {
 	t.Helper()
 	runc := needOCI(t)
-	dir, err := os.MkdirTemp("/tmp", "toold-session-")
-	if err == nil {
-		err = os.Chmod(dir, 0o711)
-	}
+	dir, err := testrig.MkdirTemp("toold-session-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,31 +75,28 @@ func newRealHouse(t testing.TB) *realHouse {
 		Dir: dir, Runc: runc, Agent: filepath.Join(dir, "toolagent"), Owner: "session-test-" + name, Cgroup: "/toold-session-test-" + name,
 		UIDBase: testrig.UIDs(t),
 	}
-	h.janitor(t)
+	testrig.Must(t, testrig.Doomed(strings.TrimPrefix(h.Cgroup, "/")))
+	t.Cleanup(func() {
+		clean := h.child(t, "clean")
+		clean.SysProcAttr = nil // it ends by itself
+		if err := clean.Run(); err != nil {
+			t.Errorf("clean up: %v", err)
+		}
+	})
 	if err := testrig.Build(dir, "cmd/toolagent"); err != nil {
 		t.Fatal(err)
 	}
 	return h
 }
 
-// janitor starts a process that removes all that is left of the house, however
-// the one of the tests ends: it waits for the end of a pipe.
-func (h *realHouse) janitor(t testing.TB) {
+// source is a directory of alice's that sessions may have as their source: t.TempDir is closed to her.
+func source(t testing.TB) string {
 	t.Helper()
-	cmd := h.child(t, "clean")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	stdin, err := cmd.StdinPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
+	dir := testrig.TempDir(t, "toold-source-")
+	if err := os.Chown(dir, int(alice.UID), int(alice.GID)); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := errors.Join(stdin.Close(), cmd.Wait()); err != nil {
-			t.Errorf("clean up: %v", err)
-		}
-	})
+	return dir
 }
 
 // child is the test binary with a job.
@@ -132,7 +126,6 @@ func (h *realHouse) driver(log *slog.Logger) (*oci.Driver, error) {
 
 // clean removes what is left of the house.
 func (h *realHouse) clean() error {
-	_, _ = io.Copy(io.Discard, os.Stdin) // until the tests have ended
 	if _, err := os.Stat(h.Agent); err != nil {
 		return os.RemoveAll(h.Dir) // there was no daemon
 	}

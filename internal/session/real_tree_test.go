@@ -61,14 +61,7 @@ var treeApply = treeOp{name: "apply", do: func(ctx context.Context, m *Manager) 
 // one has the files as they were before or as they are after it, and goes on.
 func TestRealTreeKilled(t *testing.T) {
 	h := newRealHouse(t)
-	src, err := os.MkdirTemp("/tmp", "toold-tree-") // those of the tests are for this user alone
-	if err == nil {
-		t.Cleanup(func() { _ = os.RemoveAll(src) })
-		err = os.Chown(src, int(alice.UID), int(alice.GID))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := source(t)
 	daemon := func(use func(m *Manager)) {
 		t.Helper()
 		m, stop, err := h.open(slog.New(slog.NewTextHandler(logTo{t}, &slog.HandlerOptions{Level: slog.LevelWarn})))

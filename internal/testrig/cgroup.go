@@ -24,6 +24,7 @@ func CallCgroup(t testing.TB) *os.File {
 	if err != nil {
 		Skipf(t, "oci", "cannot make a cgroup: %v", err)
 	}
+	Must(t, Doomed(filepath.Base(dir)))
 	t.Cleanup(func() {
 		_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
 		subs, _ := filepath.Glob(dir + "/call-*")

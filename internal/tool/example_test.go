@@ -19,6 +19,7 @@ import (
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/agent/inside"
 	"github.com/toold/toold/internal/needs"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -137,12 +138,8 @@ func (exampleSink) Metadata(map[string]any)          {}
 
 // 5. Tests of both halves: hostile names, links, sizes and kinds, and the text of each error.
 func TestExampleTool(t *testing.T) {
-	dir, err := os.MkdirTemp("", "toold-example-") // a socket's path is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	err = errors.Join(os.Mkdir(dir+"/w", 0o700), os.WriteFile(dir+"/w/f", []byte("a\nb\n"), 0o600), os.Symlink("/../w/f", dir+"/w/link"))
+	dir := testrig.TempDir(t, "toold-example-") // a socket's path is short
+	err := errors.Join(os.Mkdir(dir+"/w", 0o700), os.WriteFile(dir+"/w/f", []byte("a\nb\n"), 0o600), os.Symlink("/../w/f", dir+"/w/link"))
 	if err != nil {
 		t.Fatal(err)
 	}

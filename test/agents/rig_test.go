@@ -31,10 +31,7 @@ var why string
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "toold-agents-")
-	if err == nil {
-		err = os.Chmod(dir, 0o711)
-	}
+	dir, err := testrig.MkdirTemp("toold-agents-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -77,10 +74,7 @@ func startDaemon(t *testing.T, flags ...string) *daemon {
 	if why != "" {
 		t.Skip(why)
 	}
-	dir, err := os.MkdirTemp("", "toold-agents-") // short, and passable for the users of sandboxes
-	testrig.Must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	testrig.Must(t, os.Chmod(dir, 0o711))
+	dir := testrig.TempDir(t, "toold-agents-")
 	cgroup := filepath.Base(dir)
 	d := &daemon{t: t, socket: testrig.Socket(dir), log: filepath.Join(dir, "log")}
 	d.argv = append([]string{filepath.Join(programs, "toold"), "--ephemeral"}, testrig.Flags(dir, cgroup, testrig.UIDs(t))...)
@@ -259,9 +253,7 @@ type in map[string]any
 // worktree is a directory that the users of sandboxes can reach.
 func worktree(t *testing.T, files map[string]string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "toold-agents-")
-	testrig.Must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := testrig.TempDir(t, "toold-agents-")
 	for name, content := range files {
 		testrig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}

@@ -52,7 +52,10 @@ func testMain(m *testing.M) int {
 			why = err.Error()
 		}
 	}
-	dir, err := os.MkdirTemp("", "toold-attack-")
+	dir, err := testrig.MkdirTemp("toold-attack-")
+	if err == nil {
+		err = testrig.Doomed(cgroupParent)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

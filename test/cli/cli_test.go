@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -25,12 +23,11 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) int {
-	sweep()
-	dir, err := os.MkdirTemp("", prefix)
+	dir, err := testrig.MkdirTemp(prefix)
 	if err == nil {
 		// testscript makes its directories there, and leaves some behind when
 		// only a part of the scripts runs.
-		err = errors.Join(os.Chmod(dir, 0o711), os.Setenv("GOTMPDIR", dir))
+		err = os.Setenv("GOTMPDIR", dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -47,19 +44,6 @@ func testMain(m *testing.M) int {
 
 // prefix begins the names of all directories and cgroups of these tests.
 const prefix = "toold-cli-"
-
-// sweep removes what tests that were killed have left: their processes end by
-// themselves, directories and empty cgroups do not.
-func sweep() {
-	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
-	for _, dir := range dirs {
-		if info, err := os.Lstat(dir); err == nil && info.IsDir() && time.Since(info.ModTime()) > time.Hour {
-			if testrig.RemoveCgroups(filepath.Base(dir)) == nil {
-				_ = os.RemoveAll(dir)
-			}
-		}
-	}
-}
 
 // build compiles what is tested and finds the runtime; it returns why it cannot.
 func build(dir string) string {

@@ -37,7 +37,7 @@ type rig struct {
 
 // openRig makes a rig's directory; it starts nothing.
 func openRig() (*rig, error) {
-	dir, err := os.MkdirTemp("", prefix)
+	dir, err := testrig.MkdirTemp(prefix)
 	if err != nil {
 		return nil, err
 	}

@@ -52,10 +52,7 @@ func startEngine(t *testing.T) *engine {
 		testrig.Skipf(t, "docker", "the small tool image cannot be built: %v\n%s", err, out)
 	}
 	// Short, and passable for the users of sandboxes.
-	dir, err := os.MkdirTemp("", "toold-deploy-")
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	must(t, os.Chmod(dir, 0o711))
+	dir := testrig.TempDir(t, "toold-deploy-")
 	e := &engine{t: t, dir: dir}
 	at := filepath.Join(dir, "engine")
 	if out, err := exec.Command("../../scripts/engine", "start", at).CombinedOutput(); err != nil {
@@ -66,6 +63,7 @@ func startEngine(t *testing.T) *engine {
 			t.Errorf("stop the Engine: %v\n%s", err, out)
 		}
 	})
+	var err error
 	e.Client, err = docker.NewClientWithOpts(docker.WithHost("unix://"+filepath.Join(at, "docker.sock")), docker.WithAPIVersionNegotiation())
 	must(t, err)
 	t.Cleanup(func() { _ = e.Close() })

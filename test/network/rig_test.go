@@ -93,8 +93,8 @@ var built struct {
 
 func build() error {
 	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "toold-network-bin-"); built.err == nil {
-			built.err = errors.Join(os.Chmod(built.dir, 0o711), testrig.Build(built.dir, "cmd/toold", "cmd/toolagent", "cmd/toolctl"))
+		if built.dir, built.err = testrig.MkdirTemp("toold-network-bin-"); built.err == nil {
+			built.err = testrig.Build(built.dir, "cmd/toold", "cmd/toolagent", "cmd/toolctl")
 		}
 	})
 	return built.err
@@ -105,13 +105,12 @@ func newRig(t *testing.T, on tier) *rig {
 	if os.Getuid() != 0 {
 		testrig.Skipf(t, "root", "only root makes containers and namespaces")
 	}
-	dir, err := os.MkdirTemp("", "toold-network-") // short, and passable for the users of sandboxes
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	must(t, errors.Join(os.Chmod(dir, 0o711), build()))
+	dir := testrig.TempDir(t, "toold-network-")
+	must(t, build())
 	r := &rig{t: t, tier: on, dir: dir, cgroup: filepath.Base(dir)}
 	var env []string
 	r.sandbox, env = r.prepare()
+	var err error
 	r.ns, err = thread.Run(func() (*os.File, error) {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return nil, err

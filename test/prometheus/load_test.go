@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // config is the daemon's: small limits, so that there are kills and spilled
@@ -121,9 +122,7 @@ func (l *load) want(c *client.Call, status client.CallStatus, isError bool, code
 }
 
 func (l *load) run() {
-	source, err := os.MkdirTemp("/tmp", "toold-prometheus-")
-	must(l.t, err)
-	l.t.Cleanup(func() { _ = os.RemoveAll(source) })
+	source := testrig.TempDir(l.t, "toold-prometheus-")
 	a := l.session(l.d.admin, client.Worktree{Source: source, Mode: client.WorktreeOverlay})
 	b := l.session(l.d.ci, client.Worktree{})
 	l.tools(a.ID)
@@ -134,7 +133,7 @@ func (l *load) run() {
 	l.approvals(a.ID)
 	l.reload()
 	over := l.session(l.d.ci, client.Worktree{})
-	_, err = l.d.ci.EndSession(context.Background(), over.ID, client.EndOptions{})
+	_, err := l.d.ci.EndSession(context.Background(), over.ID, client.EndOptions{})
 	must(l.t, err)
 }
 

@@ -82,10 +82,7 @@ type daemon struct {
 // startDaemon builds toold and runs it with this configuration until the test ends.
 func startDaemon(t *testing.T, x tools, config string) *daemon {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "toold-prometheus-") // short, and passable for the users of sandboxes
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	must(t, os.Chmod(dir, 0o711))
+	dir := testrig.TempDir(t, "toold-prometheus-")
 	must(t, testrig.Build(dir, "cmd/toold", "cmd/toolagent"))
 	file := filepath.Join(dir, "config.toml")
 	must(t, os.WriteFile(file, []byte(config), 0o600))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/needs"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/wire"
 )
@@ -44,12 +45,8 @@ func newRig(t testing.TB, tools ...run.Tool) *rig {
 func newRigOn(t testing.TB, from Connections, tools ...run.Tool) *rig {
 	t.Helper()
 	needs.Filter(t)
-	dir, err := os.MkdirTemp("", "toold-agent")
+	dir, err := filepath.EvalSymlinks(testrig.TempDir(t, "toold-agent"))
 	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(dir, 0o777); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/sandbox/sandboxtest"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // traces are what an Engine in dir with this cgroup has on this machine: processes, mounts, cgroups,
@@ -59,11 +60,7 @@ func TestEngineLeavesNothing(t *testing.T) {
 	needDocker(t)
 	for name, sig := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "terminated": syscall.SIGTERM} {
 		t.Run(name, func(t *testing.T) {
-			outer, err := os.MkdirTemp("/tmp", "toold-test-docker-")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { os.RemoveAll(outer) })
+			outer := testrig.TempDir(t, "toold-test-docker-")
 			cmd := exec.Command("../../../scripts/engine", "run", "/bin/sh", "-c", `echo "$DOCKER_HOST"; exec sleep 1000`)
 			cmd.Env = append(os.Environ(), "TMPDIR="+outer)
 			out, err := cmd.StdoutPipe()

@@ -114,7 +114,7 @@ func newRandomTree(t *testing.T, seed uint64, links bool) *randomTree {
 	t.Helper()
 	tr := &randomTree{t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 7)), links: links, shared: map[identity]bool{}, touched: map[identity]bool{}}
 	var err error
-	if tr.dir, err = os.MkdirTemp("", "toold-overlay-"); err != nil {
+	if tr.dir, err = testrig.MkdirTemp("toold-overlay-"); err != nil {
 		panic(err)
 	}
 	tr.source, tr.plain = tr.mkdir("source", sourceUID), tr.mkdir("plain", toolUID)

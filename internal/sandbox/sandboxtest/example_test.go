@@ -28,6 +28,7 @@ import (
 	"github.com/toold/toold/internal/sandbox/sandboxtest"
 	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/worktree/layers"
@@ -214,11 +215,7 @@ func open(t testing.TB) driver {
 	t.Helper()
 	needs.OpenAt2(t)
 	needs.Filter(t)
-	dir, err := os.MkdirTemp("", "toold-example-") // a socket's path is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := testrig.TempDir(t, "toold-example-") // a socket's path is short
 	return driver{&host{dir: dir, boxes: make(map[string]*box)}}
 }
 
