@@ -87,10 +87,17 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 		return nil, err
 	}
 	defer v.drop()
+	v.tree = x.tree
+	of, err := v.cover()
+	if err != nil {
+		return nil, err
+	}
+	defer of.close()
 	var merged []string
 	job := apply.Job{
 		Dir: x.store.ApplyDir(x.row.ID), Source: source, Owner: owner, Since: x.tree.Since, Back: x.tree.SetBack(), Others: x.others(x.tree), Request: r,
 		Merged: func(path string) { merged = append(merged, path) }, Room: x.sessions.Room, Sensitive: x.sessions.Sensitive(),
+		Own: func(path string) (bool, error) { return of.has(ctx, path) },
 	}
 	applied, err := v.apply(ctx, &job)
 	x.Step("written to the source")
@@ -160,13 +167,13 @@ func (x *subject) applied(ctx context.Context, v *view, merged []string) error {
 	}
 	now := layers.Now()
 	layers.After(now) // what is changed while they are compared is another's
-	c, err := v.TreeChanges(ctx, client.DiffQuery{Limit: 1})
+	files, unread, err := v.differ(ctx)
 	if err != nil {
 		return err
 	}
 	x.Step("compared with the source")
 	dir := x.store.ApplyDir(x.row.ID)
-	if c.Files+c.Unreadable == 0 {
+	if files+unread == 0 {
 		v.close()
 		before := x.tree
 		if x.tree, err = x.store.Applied(x.row.ID, now); err != nil {

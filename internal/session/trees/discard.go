@@ -70,11 +70,12 @@ func counted(ctx context.Context, x *subject, p auth.Principal) (n int, uncounte
 	v, err := x.look(ctx, p, "")
 	if err == nil {
 		defer v.close()
-		var c *client.Changes
-		if c, err = v.TreeChanges(ctx, client.DiffQuery{Limit: 1}); err == nil && c.Unreadable == 0 {
-			return c.Files, ""
+		v.tree = x.tree
+		var unread int
+		if n, unread, err = v.differ(ctx); err == nil && unread == 0 {
+			return n, ""
 		} else if err == nil {
-			return c.Files, fmt.Sprintf("the tools of the session may not read %d of its files and directories", c.Unreadable)
+			return n, fmt.Sprintf("the tools of the session may not read %d of its files and directories", unread)
 		}
 	}
 	return 0, "they could not be looked at: " + plain.Cut(plain.Cause(err), 512)

@@ -172,7 +172,7 @@ func (s stays) add(items []client.Change, j *judged) {
 func (v *view) survey(ctx context.Context, q client.DiffQuery) (changed bool, err error) {
 	err = v.pages(ctx, q, func(c *client.Changes) error {
 		any, err := v.surveyPage(ctx, c)
-		changed = changed || any
+		changed = changed || any || v.dropped > 0
 		return err
 	})
 	return changed, err
@@ -280,7 +280,7 @@ func (v *view) judge(ctx context.Context, items []client.Change) (*judged, error
 // of most sessions in a tenth of the time that the sandbox takes to compare; where it does not,
 // a list of the sandbox is to be judged.
 func (v *view) asBegun(ctx context.Context) bool {
-	if len(v.against) > 0 {
+	if len(v.against) > 0 || !v.bound {
 		return false
 	}
 	t, err := v.store.Get(v.tree.Session) // as it is by now

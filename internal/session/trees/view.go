@@ -21,6 +21,8 @@ type view struct {
 	session string   // "" where it is the session's own sandbox
 	against []string // layers of the checkpoint that it is compared with
 	stays   stays    // nil before a survey
+	dropped int      // changes that were none of the session's
+	bound   bool     // the sandbox looks at nothing else
 	close   func()
 }
 

@@ -78,6 +78,9 @@ type Job struct {
 	// Others are other sessions over the source. What they began with is kept for them
 	// where this job replaces it: they may have to merge it.
 	Others []Other
+	// Own reports whether a change can be the session's at all: the others are the source's own, which
+	// the session does not see, and are not applied. It is asked in the order of a walk. Nil: all can.
+	Own func(path string) (bool, error)
 	// Merged is told the path, any bytes, of each file that was merged: the session has
 	// something else there until it is given what the source has, and Given says so. It
 	// may be nil.

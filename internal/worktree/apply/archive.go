@@ -82,6 +82,7 @@ type spool struct {
 	buf    *buffer
 	room   func(bytes int64) error // asked before anything is written
 	keeps  func(*change) bool      // whether a content is wanted, and not its hash alone
+	own    func(path string) (bool, error)
 }
 
 // maxPieces bounds those of a file with holes; agents give fewer.
@@ -135,7 +136,7 @@ func newSpool(ctx context.Context, d *state, limits Limits, j *Job) (*spool, err
 		return nil, fmt.Errorf("keep the changes: %w", err)
 	}
 	step("spool made")
-	s := &spool{f: f, limits: limits, buf: newBuffer(ctx), room: j.Room}
+	s := &spool{f: f, limits: limits, buf: newBuffer(ctx), room: j.Room, own: j.Own}
 	if s.room == nil {
 		s.room = func(int64) error { return nil }
 	}
@@ -166,12 +167,18 @@ func (s *source) Read(p []byte) (int, error) {
 }
 
 // read keeps an archive, checks it and gives its changes: a directory before what is in
-// it.
+// it. Those that cannot be the session's own are dropped.
 func (s *spool) read(ctx context.Context, archive io.Reader) ([]*change, error) {
 	var changes []*change
 	err := s.each(ctx, archive, func(h *tar.Header, r io.Reader, _ *source) error {
 		c, err := s.entry(h, r)
-		changes = append(changes, c)
+		is := true
+		if err == nil && s.own != nil {
+			is, err = s.own(c.path)
+		}
+		if is {
+			changes = append(changes, c)
+		}
 		return err
 	})
 	if err != nil {

@@ -1,0 +1,207 @@
+package trees
+
+import (
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/beneath"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/worktree/layers"
+)
+
+// A live overlay does not follow what somebody does in the source below it: it goes on to show what
+// was moved away, has not what came, or cannot say what is there. So what differs is the session's
+// own doing only where a layer of its tree says so. All else is the source's.
+
+// cover knows of paths whether a layer says something of them: it has an entry there, or hides what
+// the source has there, because a directory above was removed, replaced, made anew or moved.
+type cover struct {
+	opened *layers.Opened
+	at     []*coverAt
+}
+
+// coverAt is a layer, and the directory of it that was looked at last.
+type coverAt struct {
+	root, fd int // of the layer, and of the directory; fd is -1 where that is not there
+	dir      string
+	hidden   bool // the layer hides what the source has in the directory
+}
+
+// coverOf opens layers.
+func coverOf(s *layers.Store, names []string) (*cover, error) {
+	opened, err := s.OpenLayers(names)
+	if err != nil {
+		return nil, err
+	}
+	c := &cover{opened: opened}
+	for _, l := range opened.Files {
+		root, err := beneath.Open(int(l.Fd()), "root", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if errors.Is(err, unix.ENOENT) {
+			continue // it was never mounted
+		}
+		if err != nil {
+			c.close()
+			return nil, err
+		}
+		c.at = append(c.at, &coverAt{root: root, fd: root, dir: "."})
+	}
+	return c, nil
+}
+
+func (c *cover) close() {
+	for _, l := range c.at {
+		l.top()
+		_ = unix.Close(l.root) // it was read alone
+	}
+	c.opened.Close()
+}
+
+// has reports whether a layer says something of a path. It is quick where the paths come in the
+// order of a walk.
+func (c *cover) has(ctx context.Context, p string) (bool, error) {
+	for _, l := range c.at {
+		if err := context.Cause(ctx); err != nil {
+			return false, err
+		}
+		if is, err := l.has(p); is || err != nil {
+			return is, err
+		}
+	}
+	return false, nil
+}
+
+func (l *coverAt) has(p string) (bool, error) {
+	if err := l.enter(path.Dir(p)); err != nil || l.hidden || l.fd < 0 {
+		return l.hidden, err
+	}
+	_, err := beneath.Lstat(l.fd, path.Base(p))
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENAMETOOLONG) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// top goes back to the top of the layer.
+func (l *coverAt) top() {
+	if l.fd >= 0 && l.fd != l.root {
+		_ = unix.Close(l.fd)
+	}
+	l.fd, l.dir, l.hidden = l.root, ".", false
+}
+
+// enter goes to a directory.
+func (l *coverAt) enter(dir string) error {
+	if dir == l.dir {
+		return nil
+	}
+	if l.dir != "." && !strings.HasPrefix(dir, l.dir+"/") {
+		l.top()
+	}
+	rest := dir
+	if l.dir != "." {
+		rest = dir[len(l.dir)+1:]
+	}
+	l.dir = dir
+	if rest == "." {
+		return nil
+	}
+	for name := range strings.SplitSeq(rest, "/") {
+		if l.hidden || l.fd < 0 {
+			return nil
+		}
+		if err := l.down(name); err != nil {
+			l.top()
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *coverAt) down(name string) error {
+	fd, err := beneath.Open(l.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENAMETOOLONG):
+		fd = -1
+	case replaced(err):
+		l.hidden = true // something else is there, or nothing is to be
+		return nil
+	case err != nil:
+		return err
+	}
+	if l.fd != l.root {
+		_ = unix.Close(l.fd)
+	}
+	if l.fd = fd; fd < 0 {
+		return nil
+	}
+	opaque, moved, err := layers.Hides(fd)
+	l.hidden = opaque || moved
+	return err
+}
+
+// coverTries is how often layers are opened that are merged meanwhile.
+const coverTries = 3
+
+// cover opens the layers that say what a view differs in: those of the tree, and of the checkpoint
+// that it is compared with. It is nil for a view that shows no tree.
+func (v *view) cover() (*cover, error) {
+	if v.tree == nil {
+		return nil, nil //nolint:nilnil // nothing is left out then
+	}
+	var c *cover
+	var err error
+	for range coverTries {
+		names := v.tree.Layers()
+		if now, none := v.store.Get(v.tree.Session); none == nil {
+			names = now.Layers()
+		}
+		if c, err = coverOf(v.store, slices.Concat(names, v.against)); err == nil {
+			return c, nil
+		}
+	}
+	v.log.Warn("look at the layers of a session", "session", v.tree.Session, "error", err)
+	return nil, fault.Overloaded.Errorf("the layers of session %s cannot be looked at now", v.tree.Session).Next("try again")
+}
+
+// TreeChanges lists what differs, but for what is the source's own doing. Its totals are those of the
+// sandbox.
+func (v *view) TreeChanges(ctx context.Context, q client.DiffQuery) (*client.Changes, error) {
+	c, err := v.Errand.TreeChanges(ctx, q)
+	if err != nil || len(c.Items) == 0 {
+		return c, err
+	}
+	of, err := v.cover()
+	if err != nil || of == nil {
+		return c, err
+	}
+	defer of.close()
+	items := c.Items[:0:0]
+	for i := range c.Items {
+		is, err := of.has(ctx, pathOf(&c.Items[i]))
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			items = append(items, c.Items[i])
+		} else if v.dropped++; c.Items[i].Unreadable != "" {
+			c.Unreadable = max(0, c.Unreadable-1)
+		}
+	}
+	c.Items = items
+	return c, nil
+}
+
+// differ counts what differs. Unread is what cannot be compared.
+func (v *view) differ(ctx context.Context) (files, unread int, err error) {
+	err = v.pages(ctx, client.DiffQuery{}, func(c *client.Changes) error {
+		files, unread = files+len(c.Items), c.Unreadable
+		return nil
+	})
+	return files, unread, err
+}
