@@ -250,7 +250,11 @@ func (t report) withoutUnreadable(r *run.Result) *run.Result {
 	}
 	v.Output += "\n[content of the file is not shown: " + judge.NotReadable(&read) + "]"
 	v.Metadata = maps.Clone(r.Metadata)
-	delete(v.Metadata, "diff")
+	// How many lines differ says how many of the new ones were there before.
+	v.Output = strings.Replace(v.Output, fmt.Sprintf(", %v lines added, %v removed", v.Metadata["lines_added"], v.Metadata["lines_removed"]), "", 1)
+	for _, k := range []string{"diff", "lines_added", "lines_removed"} {
+		delete(v.Metadata, k)
+	}
 	v.Metadata["not_shown"] = judge.NotReadable(&read)
 	return &v
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
@@ -35,7 +36,7 @@ func (st *steps) request(c *Call, inv *tool.Invocation, prep *run.Prepared) agen
 }
 
 // toolSettings are what the tool's half in the sandbox has to know: its part of the
-// configuration, or for a tool that shows files which the call does not name, which
+// configuration, and for a tool that shows files which the call does not name, which
 // of them it must not show.
 func (st *steps) toolSettings(c *Call, d *tool.Definition) json.RawMessage {
 	switch {
@@ -44,11 +45,22 @@ func (st *steps) toolSettings(c *Call, d *tool.Definition) json.RawMessage {
 	case d.Shows == tool.ShowsNone:
 		return st.daemon.Settings().ToolSettings[d.Name]
 	}
-	content, names := st.judge.Rules(c.profile).ShownTo(st.place.Row().Worktree.Target)
+	rules, names := st.judge.Rules(c.profile).ShownTo(st.place.Row().Worktree.Target)
 	if d.Shows == tool.ShowsNames {
-		return names
+		rules = names
 	}
-	return content
+	return joined(st.daemon.Settings().ToolSettings[d.Name], rules)
+}
+
+// joined are the fields of two objects, which have no name in common. Either may be nil.
+func joined(a, b json.RawMessage) json.RawMessage {
+	if len(a) <= len("{}") {
+		return b
+	}
+	if len(b) <= len("{}") {
+		return a
+	}
+	return slices.Concat(a[:len(a)-1], []byte{','}, b[1:])
 }
 
 // provided gives what Prepare would see of a call without links, nil where that

@@ -49,7 +49,7 @@ func TestRealFormattersShowTheirWork(t *testing.T) {
 		{file: "x.up", notes: []string{"[hook sh changed /workspace/x.up after this edit, as the diff below says", "-a b\n", "+A b"}, not: "read it again before", edit: "A b"},
 		{file: "it's\n.up", notes: []string{"as the diff below says", `--- "/workspace/it's\n.up"`, "+A b"}, edit: "A b"},
 		{file: "x.two", notes: []string{"-a b\n", "+A b", "[hook sh changed", "-A b\n", "+A B"}, edit: "A B"},
-		{file: "x.env", notes: []string{"read it again before you edit it; no diff is shown: reading it is denied by config.toml:3"}, not: "A b", edit: "A b", unread: true},
+		{file: "x.env", notes: []string{"read it again before you edit it; no diff is shown: reading it is denied by config.toml:3"}, not: "A b"},
 		{file: "x.long", notes: []string{"no diff is shown: the diff is long"}, edit: "4999\n", unread: true},
 		{file: "x.huge", notes: []string{"no diff is shown: the file is long"}, edit: "49999\n", unread: true},
 		{file: "x.bin", notes: []string{"no diff is shown: it is not text now"}},

@@ -69,12 +69,12 @@ read = { "secret/*" = "deny" }
 	h.open()
 	inputs := map[string]string{
 		"grep": `{"pattern":"x"}`, "glob": `{"pattern":"x"}`, "list": `{"path":"/workspace"}`, "read": `{"file_path":"x"}`,
-		"write": `{"file_path":"x","content":""}`, "bash": `{"command":"true"}`,
+		"edit": `{"file_path":"x","old_string":"","new_string":"y"}`, "write": `{"file_path":"x","content":""}`, "bash": `{"command":"true"}`,
 	}
 	for _, tt := range []struct{ profile, tools string }{
 		{"", "grep"}, // by default .env is asked about, whose name may be shown
-		{"ci", "grep glob list read"},
-		{"strict", "grep glob list read"},
+		{"ci", "grep glob list read edit"},
+		{"strict", "grep glob list read edit"},
 	} {
 		s := h.create(alice, client.SessionCreate{Profile: tt.profile})
 		live, err := h.m.find(alice, s.ID)
@@ -82,7 +82,7 @@ read = { "secret/*" = "deny" }
 			t.Fatal(err)
 		}
 		var got []string
-		for _, name := range []string{"grep", "glob", "list", "read", "write", "bash"} {
+		for _, name := range []string{"grep", "glob", "list", "read", "edit", "write", "bash"} {
 			c := h.call(s.ID, client.CallCreate{Tool: name, Input: json.RawMessage(inputs[name])})
 			asked := h.host.box(s.ID).lastRequest()
 			if asked.CallID != c.ID {

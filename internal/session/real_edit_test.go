@@ -196,17 +196,17 @@ func TestRealEditsShowWhatMayBeRead(t *testing.T) {
 	const text = "# comment\nTOKEN=hunter2\n  NEXT=swordfish\n"
 	dir := realTree(t, m, `
 [permission]
-read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny" }
+read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny", "keys/asked" = "ask" }
 [permission.edit]
 "*" = "allow"
 "keys/asked" = "ask"
 `, map[string]string{".env": text, "link": "link:.env", "keys/k": text, "keys/asked": text, "open": text})
-	s, err := m.Create(t.Context(), mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir}})
+	s, err := m.Create(t.Context(), mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir}, Profile: "ci"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const (
-		asks   = `reading it would need an approval by config.toml:3 (read "**/.env")`
+		asks   = `denied: read ".env`
 		denies = `reading it is denied by config.toml:3 (read "keys/*")`
 	)
 	for _, tt := range []struct {
@@ -215,15 +215,16 @@ read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny" }
 		fails bool
 		want  string // "" = all is shown
 	}{
-		{"edit", object{"file_path": ".env", "old_string": "TOKEN=hunter", "new_string": "TOKEN=wolf"}, false, asks},
-		{"edit", object{"file_path": ".env", "old_string": "TOKEN=hanter2\nNEXT=sword", "new_string": "x"}, true, asks},
+		{"edit", object{"file_path": ".env", "old_string": "TOKEN=hunter", "new_string": "TOKEN=wolf"}, true, asks},
 		{"edit", object{"file_path": ".env", "old_string": "nothing like it at all", "new_string": "x"}, true, asks},
-		{"edit", object{"file_path": "link", "old_string": "TOKEN=hanter2\nNEXT=sword", "new_string": "x"}, true, asks},
-		{"edit", object{"file_path": "link", "old_string": "NEXT=", "new_string": "LAST="}, false, asks},
-		{"edit", object{"file_path": "keys/k", "old_string": "TOKEN=hunter2\nNEXT=swordfish", "new_string": "x\ny"}, false, denies},
+		{"edit", object{"file_path": ".env", "old_string": "", "new_string": "x"}, true, ".env exists"},
+		{"edit", object{"file_path": "link", "old_string": "NEXT=", "new_string": "LAST="}, true, `denied: read "link`},
+		{"multiedit", object{"file_path": ".env", "edits": []object{{"old_string": "TOKEN=h", "new_string": "x"}, {"old_string": "impossible", "new_string": "y"}}}, true, asks},
+		{"edit", object{"file_path": "keys/k", "old_string": "TOKEN=hunter2\nNEXT=swordfish", "new_string": "x\ny"}, true, `denied: read "keys/k`},
 		{"write", object{"file_path": "keys/k", "content": "new\n"}, false, denies},
-		{"apply_patch", object{"patch": "*** Begin Patch\n*** Update File: link\n@@\n-TOKEN=hanter2\n+x\n*** End Patch"}, true, asks},
-		{"apply_patch", object{"patch": "*** Begin Patch\n*** Add File: plain\n+x\n*** Update File: .env\n@@\n   LAST=swordfish\n+# end\n*** End Patch"}, false, asks},
+		{"apply_patch", object{"patch": "*** Begin Patch\n*** Update File: link\n@@\n-TOKEN=hanter2\n+x\n*** End Patch"}, true, `denied: read "link`},
+		{"apply_patch", object{"patch": "*** Begin Patch\n*** Update File: .env\n*** Move to: moved.txt\n*** End Patch"}, true, asks},
+		{"apply_patch", object{"patch": "diff --git a/.env b/moved.txt\nsimilarity index 100%\nrename from .env\nrename to moved.txt\n"}, true, asks},
 		{"apply_patch", object{"patch": "*** Begin Patch\n*** Update File: open\n@@\n-TOKEN=hanter2\n+x\n*** End Patch"}, true, ""},
 		{"multiedit", object{"file_path": "open", "edits": []object{{"old_string": "TOKEN=hanter2\nNEXT=sword", "new_string": "x"}}}, true, ""},
 		{"edit", object{"file_path": "open", "old_string": "TOKEN=hanter2\nNEXT=sword", "new_string": "x"}, true, ""},
@@ -231,24 +232,33 @@ read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny" }
 	} {
 		c := realCall(t, m, s.ID, tt.tool, tt.input)
 		row, err := json.Marshal(c)
-		if err != nil || c.Error != nil || c.IsError != tt.fails {
+		denied := strings.HasPrefix(tt.want, "denied")
+		if err != nil || (c.Error != nil) != denied || c.IsError != tt.fails {
 			t.Errorf("%s %v: %+v %q", tt.tool, tt.input, c.Error, c.Output)
 		}
 		row = bytes.ReplaceAll(row, c.Input, nil)
+		said := c.Output
+		if c.Error != nil {
+			said += c.Error.Message
+		}
 		shown := bytes.Contains(row, []byte("hunter")) || bytes.Contains(row, []byte("swordfish"))
 		switch {
 		case tt.want == "" && !shown:
 			t.Errorf("%s %v: not shown: %s", tt.tool, tt.input, row)
-		case tt.want != "" && (shown || !strings.Contains(c.Output, tt.want)):
+		case tt.want != "" && (shown || !strings.Contains(said, tt.want)):
 			t.Errorf("%s %v: %s", tt.tool, tt.input, row)
 		}
 	}
-	if got, err := os.ReadFile(filepath.Join(dir, ".env")); err != nil || string(got) != "# comment\nTOKEN=wolf2\n  LAST=swordfish\n# end\n" {
+	if got, err := os.ReadFile(filepath.Join(dir, ".env")); err != nil || string(got) != text {
 		t.Errorf("%q, %v", got, err)
 	}
 	up, err := m.Files.Upload(t.Context(), alice, s.ID, "keys/k", 0, strings.NewReader("hunter2\n"))
 	if row, e := json.Marshal(up); err != nil || e != nil || up.Error != nil || bytes.Contains(row, []byte("hunter")) {
 		t.Errorf("upload: %v %s", err, row)
+	}
+	s, err = m.Create(t.Context(), mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir}})
+	if err != nil {
+		t.Fatal(err)
 	}
 	c, err := m.calls.Call(t.Context(), alice, s.ID, client.CallCreate{
 		Tool: "edit", Input: json.RawMessage(`{"file_path":"keys/asked","old_string":"NEXT","new_string":"LAST"}`), WaitMillis: new(int64),
@@ -277,7 +287,7 @@ read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny" }
 		c, err = m.calls.GetCall(t.Context(), alice, c.ID)
 		return err != nil || c.Finished()
 	})
-	if row, err := json.Marshal(c); err != nil || c.IsError || bytes.Contains(row, []byte("swordfish")) || !strings.Contains(c.Output, denies) {
+	if row, err := json.Marshal(c); err != nil || c.IsError || bytes.Contains(row, []byte("swordfish")) || !strings.Contains(c.Output, `reading it would need an approval by config.toml:3 (read "keys/asked")`) {
 		t.Errorf("approved: %s", row)
 	}
 }

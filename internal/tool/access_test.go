@@ -19,7 +19,7 @@ func TestAccess(t *testing.T) {
 		}, Title: "d", Command: "cat"}},
 		{"read", `{"filePath":"a/b"}`, Access{Requests: []Request{{Permission: "read", Pattern: "a/b", Path: "a/b"}}, Prepare: true}},
 		{"write", `{"file_path":"a","content":""}`, Access{Requests: []Request{{Permission: "edit", Pattern: "a", Path: "a", Write: true}}, Prepare: true}},
-		{"edit", `{"file_path":"/a","old_string":"x","new_string":"y"}`, Access{Requests: []Request{{Permission: "edit", Pattern: "/a", Path: "/a", Write: true}}, Prepare: true}},
+		{"edit", `{"file_path":"/a","old_string":"x","new_string":"y"}`, Access{Requests: []Request{{Permission: "edit", Pattern: "/a", Path: "/a", Write: true}, {Permission: "read", Pattern: "/a", Path: "/a"}}, Prepare: true}},
 		{"glob", `{"pattern":"*.go"}`, Access{Requests: []Request{{Permission: "glob", Pattern: "*.go", Search: true}}, Title: "*.go"}},
 		{"glob", `{"pattern":"*.go","path":"x"}`, Access{Requests: []Request{{Permission: "glob", Pattern: "*.go", Path: "x", Search: true}}, Prepare: true, Title: "*.go"}},
 		{"grep", `{"pattern":"x.y","path":""}`, Access{Requests: []Request{{Permission: "grep", Pattern: "x.y", Search: true}}, Title: "x.y"}},

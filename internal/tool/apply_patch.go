@@ -31,15 +31,16 @@ func applyPatchTool() *Definition {
 	}
 }
 
-// patchInput is the input of apply_patch: the paths that its patch names.
-type patchInput struct{ paths []string }
+// patchInput is the input of apply_patch: the paths that its patch names, and those of files
+// whose content it looks at or moves elsewhere.
+type patchInput struct{ paths, reads []string }
 
 func aPatch(v values) Input {
 	files, err := patch.Parse(v.text("patch"))
 	if err != nil {
 		return &patchInput{} // checkPatch has refused it
 	}
-	return &patchInput{patch.Paths(files)}
+	return &patchInput{patch.Paths(files), patch.Reads(files)}
 }
 
 // checkPatch refuses what is no patch.
@@ -56,11 +57,14 @@ func (in *patchInput) Shown() (map[string]string, bool) {
 }
 
 // Access implements Input. Every file that is written, removed, or moved from or to is
-// asked for.
+// asked for. A file whose lines must be there, or whose content goes elsewhere, is read.
 func (in *patchInput) Access([]string) Access {
 	var a accessBuilder
 	for _, p := range in.paths {
 		a.add(Request{Permission: PermissionEdit, Pattern: p, Path: p, Write: true})
+	}
+	for _, p := range in.reads {
+		a.add(Request{Permission: PermissionRead, Pattern: p, Path: p})
 	}
 	if len(in.paths) == 0 {
 		a.add(Request{Permission: PermissionEdit, Write: true})

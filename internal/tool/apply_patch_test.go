@@ -47,6 +47,7 @@ func TestPatchAccess(t *testing.T) {
 	for _, p := range []string{"a", "d/b", "c"} {
 		want.Requests = append(want.Requests, Request{Permission: "edit", Pattern: p, Path: p, Write: true})
 	}
+	want.Requests = append(want.Requests, Request{Permission: "read", Pattern: "a", Path: "a"})
 	want.Prepare, want.Title = true, "a and 2 more"
 	if got := inv.Input.Access(nil); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v", got)

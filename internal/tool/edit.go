@@ -22,8 +22,9 @@ func editTool() *Definition {
 			rewrite: editAliases, rewrites: []string{"expected_replacements"},
 		},
 		Traits:   changes,
+		Shows:    ShowsNames,
 		Truncate: truncateHead,
-		decode:   aFile(PermissionEdit, "file_path", true),
+		decode:   anEdit,
 		paths:    []string{"file_path"},
 		input: object(append([]field{
 			required("file_path", text(1, maxPath, "The file to change, absolute or relative to the worktree.")),

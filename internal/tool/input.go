@@ -65,6 +65,8 @@ type fileInput struct {
 	path       string
 	permission string
 	write      bool
+	// finds: it looks for text in the file, so that whether it can be done says what is there.
+	finds bool
 }
 
 // aFile decodes the input of such a tool, whose field called name is the path.
@@ -72,12 +74,28 @@ func aFile(permission, name string, write bool) func(values) Input {
 	return func(v values) Input { return &fileInput{path: v.text(name), permission: permission, write: write} }
 }
 
+// anEdit decodes the input of a tool that finds text in the file to change: the first edit
+// does, unless it has none to find and so creates the file.
+func anEdit(v values) Input {
+	in := &fileInput{path: v.text("file_path"), permission: PermissionEdit, write: true}
+	first := v
+	if all, _ := v["edits"].([]any); len(all) > 0 {
+		first, _ = all[0].(map[string]any) // the schema wants objects
+	}
+	in.finds = first.text("old_string") != ""
+	return in
+}
+
 // Access implements Input.
 func (in *fileInput) Access([]string) Access {
-	return Access{
+	a := Access{
 		Requests: []Request{{Permission: in.permission, Pattern: in.path, Path: in.path, Write: in.write}},
 		Prepare:  true,
 	}
+	if in.finds {
+		a.Requests = append(a.Requests, Request{Permission: PermissionRead, Pattern: in.path, Path: in.path})
+	}
+	return a
 }
 
 // Shown implements Visible.

@@ -18,8 +18,9 @@ func multiEditTool() *Definition {
 		alike:       []string{"multieditfile", "editmultiple", "batchedit"},
 		also:        aliases{fields: map[string]string{"path": "file_path", "absolute_path": "file_path", "edits/old_str": "old_string", "edits/new_str": "new_string"}},
 		Traits:      changes,
+		Shows:       ShowsNames,
 		Truncate:    truncateHead,
-		decode:      aFile(PermissionEdit, "file_path", true),
+		decode:      anEdit,
 		paths:       []string{"file_path"},
 		input: object(
 			required("file_path", text(1, maxPath, "The file to change, absolute or relative to the worktree.")),

@@ -152,6 +152,11 @@ func (e editor[T]) plan(ctx context.Context, env *Env, all []editInput, t Target
 		c.refused = Failed(title, "%s%s. An empty old_string creates a file.", nth(0, all), notFound(ctx, env, t.Path))
 		return c, nil
 	}
+	if t.Exists && all[0].OldString == "" {
+		// It was not asked whether the file may be read: nothing of its content decides.
+		c.refused = creates(title, nth(0, all))
+		return c, nil
+	}
 	if t.Exists {
 		if c.refused = refusal(env, settings, t, old); c.refused != nil {
 			return c, nil
@@ -182,6 +187,11 @@ func (e editor[T]) plan(ctx context.Context, env *Env, all []editInput, t Target
 	return c, nil
 }
 
+// creates refuses an edit that finds nothing, of a file that exists; at is as nth says it.
+func creates(title, at string) *Result {
+	return Failed(title, "%s%s exists: an empty old_string only creates files. Use write to replace all of it, or quote the part to change.", at, title)
+}
+
 // chain makes the edits of c.content, one after the other. The first of a file that does
 // not exist creates it.
 func (c *change) chain(ctx context.Context, all []editInput, t Target, title string, strategies, only []replace.Strategy) error {
@@ -191,7 +201,7 @@ func (c *change) chain(ctx context.Context, all []editInput, t Target, title str
 			continue
 		}
 		if in.OldString == "" {
-			c.refused = Failed(title, "%s%s exists: an empty old_string only creates files. Use write to replace all of it, or quote the part to change.", nth(i, all), title)
+			c.refused = creates(title, nth(i, all))
 			return nil
 		}
 		tried := strategies

@@ -237,3 +237,25 @@ func TestQuotedNames(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// TestHintsHideNames: what a missing file may have been meant to be has no name that the rules
+// of "read" deny, whichever tool says so.
+func TestHintsHideNames(t *testing.T) {
+	t.Parallel()
+	env, dir := fileEnv(t)
+	tree(t, dir, map[string]string{"plan.txt": "x", "plan.key": "x"})
+	env = guarded(t, env)
+	for _, tt := range []struct {
+		tool Tool
+		in   object
+	}{
+		{Read{}, object{"file_path": "plan.tx"}},
+		{Edit{}, object{"file_path": "plan.tx", "old_string": "a", "new_string": "b"}},
+		{MultiEdit{}, object{"file_path": "plan.tx", "edits": []any{object{"old_string": "a", "new_string": "b"}}}},
+	} {
+		r := mustFail(t, env, tt.tool, tt.in)
+		if !strings.Contains(r.Output, "plan.txt") || strings.Contains(r.Output, "plan.key") {
+			t.Errorf("%s: %s", tt.tool.Name(), r.Output)
+		}
+	}
+}

@@ -155,6 +155,18 @@ func Paths(files []File) []string {
 	return all
 }
 
+// Reads are the distinct paths of the files of which a patch needs what is in them: lines of
+// it must be there, or it moves to another path.
+func Reads(files []File) []string {
+	var all []string
+	for _, f := range files {
+		if f.Kind == Update && (len(f.Hunks) > 0 || f.To != "") && !slices.Contains(all, f.Path) {
+			all = append(all, f.Path)
+		}
+	}
+	return all
+}
+
 // Title says what a patch is about that names several paths; "" for one, which says it
 // itself.
 func Title(paths []string) string {
