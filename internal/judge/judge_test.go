@@ -299,3 +299,22 @@ func TestNeeds(t *testing.T) {
 		t.Errorf("without a session: %q, %v", r.Unchosen(&dial), err)
 	}
 }
+
+// TestPlaces: where the session's environment says where a shell goes, its commands are judged
+// as a whole; what else it sets is its maker's affair.
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	for name, opaque := range map[string]bool{"HOME": true, "CDPATH": true, "PAGER": false} {
+		b := newBench(t)
+		b.row.Request.Env = map[string]string{name: ""} // no values are on record
+		inv := b.bash("cd d && ls > ~/f")
+		m := b.Judge.Judge(Question{Profile: policy.DefaultProfile, Inv: inv, Access: inv.Input.Access(nil)})
+		got := false
+		for _, r := range m.Each {
+			got = got || r.Request.Opaque && strings.Contains(r.Request.Why, "environment sets "+name)
+		}
+		if got != opaque {
+			t.Errorf("%s: opaque %v: %+v", name, got, m.Each)
+		}
+	}
+}

@@ -85,8 +85,8 @@ func (j *Judgement) Decision(by auth.Principal, call *client.Call) *Decision {
 func (j *Judge) Judge(q Question) *Judgement {
 	row := j.row()
 	m := &Judgement{Question: q, requests: j.Requests(q.Inv, q.Access, q.Prep), mounts: Targets(row.Mounts)}
-	if len(q.Env) > 0 && q.Access.Command != "" {
-		m.requests = append(m.requests, steered(q.Env, q.Access.Command, m.requests)...)
+	if env := placed(q.Env, row.Request.Env); len(env) > 0 && q.Access.Command != "" {
+		m.requests = append(m.requests, steered(env, q.Access.Command, m.requests)...)
 	}
 	if q.Loop != nil {
 		m.requests = append(m.requests, policy.Request{
@@ -181,9 +181,23 @@ func (r *Rules) judgeOpaque(q *policy.Request, v policy.Verdict) policy.Verdict 
 	return v
 }
 
+// placed is a call's environment together with what the session's own has of the variables
+// by which a shell finds directories: the scan of a command takes them for what they are without it.
+func placed(env, session map[string]string) map[string]string {
+	for _, name := range []string{"HOME", "CDPATH"} {
+		if _, sets := session[name]; sets && env[name] == "" {
+			if env = maps.Clone(env); env == nil {
+				env = make(map[string]string)
+			}
+			env[name] = session[name]
+		}
+	}
+	return env
+}
+
 // steered asks for a command as a whole whose own environment may make something
 // else of its parts than their text says, as an assignment in front of it would. Of
-// others, the requests do that already where they must. The session's environment
+// others, the requests do that already where they must. The rest of the session's environment
 // is its maker's, as the root is.
 func steered(env map[string]string, command string, requests []policy.Request) []policy.Request {
 	var sets []string

@@ -21,6 +21,10 @@ type call struct {
 	more bool
 	// assigns: variables are set for it, by the shell or by env.
 	assigns bool
+	// anew: its environment, or the number of shells in it, is not that of this shell.
+	anew bool
+	// homeless: HOME may be another one, or none.
+	homeless bool
 }
 
 // call scans a simple command: s with its redirections, n with its words (nil
@@ -97,7 +101,7 @@ func (c *scanner) listed(k *call, text string) {
 	if short != text {
 		c.command(Command{Text: short, Save: save})
 	}
-	if n := leadingOptions(k); n > 0 {
+	for _, n := range leadingOptions(k) {
 		c.command(Command{Text: c.plainForm(slices.Concat(k.args[:1], k.args[1+n:]), k.redir, text)})
 	}
 }
@@ -137,6 +141,11 @@ func systemName(name string) string {
 	}
 	switch dir, base := path.Split(path.Clean(name)); dir {
 	case "/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/local/bin/", "/usr/local/sbin/":
+		return base
+	case "/usr/lib/git-core/", "/usr/libexec/git-core/", "/usr/local/libexec/git-core/", "/lib/git-core/":
+		if kind, is := strings.CutPrefix(base, "git-"); is {
+			return "git " + kind
+		}
 		return base
 	}
 	return name

@@ -45,17 +45,25 @@ func (d dirs) or(e dirs) dirs {
 }
 
 // enter is d after "cd to". The shell drops ".." together with the name before
-// it, links or not, and so does this; only from the directory in which the
-// command starts, whose own path may have links, no ".." leads to a known place.
+// it, links or not, and so does this. From the directory in which the command starts,
+// whose own path may have links, no ".." leads to a known place. Nor does one behind a name
+// with another name behind it: where there is no such place, bash goes where the kernel
+// does, which follows links.
 func (d dirs) enter(to string, started bool) dirs {
 	if d.lost && !path.IsAbs(to) {
 		return lostDirs
 	}
 	if path.IsAbs(to) {
+		if returns(to) {
+			return lostDirs
+		}
 		return dirs{list: []string{path.Clean(to)}}
 	}
 	out := noDirs
 	for _, dir := range d.list {
+		if returns(dir + "/" + to) {
+			return lostDirs
+		}
 		next := path.Clean(path.Join(dir, to))
 		if next == "." {
 			next = ""
@@ -66,6 +74,24 @@ func (d dirs) enter(to string, started bool) dirs {
 		out = out.or(dirs{list: []string{next}})
 	}
 	return out
+}
+
+// returns reports whether a path goes back from a name and then on to another one.
+func returns(p string) bool {
+	named, back := false, false
+	for part := range strings.SplitSeq(p, "/") {
+		switch part {
+		case "", ".":
+		case "..":
+			back = back || named
+		default:
+			if back {
+				return true
+			}
+			named = true
+		}
+	}
+	return false
 }
 
 // names are the paths that name may lead to, as the kernel would follow them;

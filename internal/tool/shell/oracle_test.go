@@ -325,6 +325,9 @@ func install(root, program string) error {
 // oracleFile is there before a text runs, and so may be read.
 const oracleFile, oracleText = "/w/in", "in\n"
 
+// oracleLink leads to another directory than it stands in.
+const oracleLink = "/w/link"
+
 // serve runs one text and answers with what it did.
 func serve(shell, text string) error {
 	for _, dir := range []string{"/w", "/l"} {
@@ -332,13 +335,16 @@ func serve(shell, text string) error {
 			return err
 		}
 	}
-	for _, dir := range []string{"/w/d", "/w/d/e"} {
+	for _, dir := range []string{"/w/d", "/w/d/e", "/w/d/inner", "/w/~", "/w/~/d"} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}
 		if err := os.Chown(dir, 65534, 65534); err != nil {
 			return err
 		}
+	}
+	if err := os.Symlink("d/e", oracleLink); err != nil {
+		return err
 	}
 	if err := os.WriteFile(oracleFile, []byte(oracleText), 0o600); err != nil {
 		return err
@@ -355,7 +361,7 @@ func serve(shell, text string) error {
 	before, err := os.ReadFile(oracleFile)
 	unchanged := err == nil && string(before) == oracleText
 	_ = filepath.WalkDir("/w", func(path string, e os.DirEntry, err error) error {
-		if err == nil && !e.IsDir() && (path != oracleFile || !unchanged) {
+		if err == nil && !e.IsDir() && path != oracleLink && (path != oracleFile || !unchanged) {
 			status += "\x00" + path
 		}
 		return nil

@@ -38,7 +38,10 @@ func (c *scanner) literal(w word) (string, bool) {
 			return "", false // another user's home, or ~+ and ~-
 		}
 		value = c.home + rest
-	} else if w.fixed && strings.HasPrefix(value, "~") {
+	} else if strings.HasPrefix(value, "~") {
+		if prefix, _, _ := strings.Cut(w.text, "/"); strings.Contains(prefix, "{") {
+			return "", false // lists come before homes
+		}
 		value = "./" + value
 	}
 	if w.fixed {
@@ -150,7 +153,7 @@ func (c *scanner) valuePath(k *call, w word) {
 	_, text, _ := strings.Cut(w.text, "=")
 	rest := w
 	if _, value, found := strings.Cut(w.value, "="); found {
-		rest.value, rest.tilde = value, strings.HasPrefix(text, "~")
+		rest.value, rest.tilde = value, tildeHolds(text)
 	} else {
 		rest.fixed, rest.pattern = false, false
 	}

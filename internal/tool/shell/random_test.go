@@ -78,6 +78,11 @@ func (g *grammar) redirection() string {
 		g.pick("in", "in", "/dev/stdout", "/dev/stdin", "/dev/stderr", "/dev/fd/0", "/dev/fd/1", "/dev/fd/3", "/proc/self/fd/1", "/dev/null", "/dev//stdout", "d/../in", "f", "$x", `"$x"`, "~/in", "i?", g.word())
 }
 
+// tilde is a file in the home directory, or in one that is called as it is written.
+func (g *grammar) tilde() string {
+	return g.pick("~", "~", `~""`, `"~"`, `'~'`, `\~`, "~+", "~d", "~{,a}", "~?", `~"$x"`, "~$x", "~`:`", "~$(:)") + g.pick("/", "/", `\/`, `"/"`, `'/'`, "/d/") + g.pick("f", `"f"`, "f*", "")
+}
+
 func (g *grammar) pick(list ...string) string { return list[g.IntN(len(list))] }
 
 // command is a command of any kind.
@@ -125,6 +130,16 @@ func (g *grammar) command() string {
 		return g.pick("echo a", "{ echo a; }", "cat", "{ cat; echo a; }", "( echo a"+g.redirection()+" )", g.command()) + g.redirection() + g.pick("", g.redirection())
 	case 17:
 		return g.pick("x=in; ", "x=f; ", "for x in f in; do ", "exec"+g.redirection()+"; ", "cd /dev; ") + "echo a" + g.redirection() + g.pick("", "; done")
+	}
+	switch g.IntN(24) {
+	case 0:
+		return g.pick("", "cd d; ", "x=a; ") + "echo a >" + g.tilde()
+	case 1:
+		return "cd " + g.pick("link/../inner", "link/..", "/w/link/../inner", "./link/./../inner", "d/../d/inner", "link; cd ../inner", "d/e && cd ../inner", "link && cd ..", "-- link/../inner", `"link"/../inner`) +
+			g.pick("; ", " && ", "\n") + "echo a >" + g.pick("f", "./f", "d/f", g.tilde())
+	case 2:
+		return g.pick("env -i ", "env -u HOME ", "exec -c ", "env --unset=HOME nice ", "env -i env ", "env ", "command exec -a sh ", "exec -a x ", "exec -l ") +
+			g.pick("sh", "bash", "/bin/sh", "/bin/bash", "dash") + g.pick(" -c ", " -c ", " -lc ", " -ec ") + quoted(g.pick("", "cd; ", "cd ~; ", "cd d; ")+"echo a >"+g.pick("f", g.tilde()))
 	}
 	text := g.pick("touch", "echo", "git", "ls", "cat", "printf", "[", "find", "b")
 	for range g.IntN(4) {

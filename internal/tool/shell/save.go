@@ -1,6 +1,9 @@
 package shell
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // savePattern is the pattern that an approval for always would save for k: the
 // words that say what kind of command it is, and any arguments. There is one only
@@ -53,7 +56,14 @@ func unknownKind(k *call) int {
 // it is.
 func openKind(k *call) bool {
 	words := []string{k.name}
-	rest := k.args[1+leadingOptions(k):]
+	rest := k.args[1:]
+	switch n := leadingOptions(k); len(n) {
+	case 0:
+	case 1:
+		rest = k.args[1+n[0]:]
+	default:
+		return true
+	}
 	for n := 0; n+1 < arity(words); n++ {
 		if n >= len(rest) || strings.HasPrefix(rest[n].value, "-") {
 			return true
@@ -63,24 +73,42 @@ func openKind(k *call) bool {
 	return false
 }
 
-// leadingOptions is how many words stand between git and its command that say
-// where or how to run it, and not what.
-func leadingOptions(k *call) int {
-	if k.name != "git" {
-		return 0
+// leadingOptions are the numbers of words that may stand between git and its command, that
+// say where or how to run it and not what. Where it is not known whether an option
+// has the next word as its value, there are two; none where there is no option.
+func leadingOptions(k *call) []int {
+	if k.name != "git" || len(k.args) < 2 || !strings.HasPrefix(k.args[1].value, "-") {
+		return nil
 	}
-	n := 0
-	for n+1 < len(k.args) && strings.HasPrefix(k.args[n+1].value, "-") {
-		if gitValues[k.args[n+1].value] && n+2 < len(k.args) {
-			n++
+	var ends []int
+	for at := []int{0}; len(at) > 0 && len(ends) < maxReadings; at = at[1:] {
+		n := at[0]
+		if n == len(k.args)-1 || !strings.HasPrefix(k.args[n+1].value, "-") {
+			ends = append(ends, n)
+			continue
 		}
-		n++
+		option := k.args[n+1].value
+		value := !strings.Contains(option, "=") && !gitAlone[option] && n+2 < len(k.args)
+		if (!value || !gitValues[option]) && !slices.Contains(at, n+1) {
+			at = append(at, n+1)
+		}
+		if value && !slices.Contains(at, n+2) {
+			at = append(at, n+2)
+		}
 	}
-	return min(n, len(k.args)-1)
+	return ends
 }
 
+// maxReadings bounds the readings of one command's options.
+const maxReadings = 16
+
 // gitValues are the options before git's command that take a word of their own.
-var gitValues = setOf("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--config-env", "--attr-source", "--list-cmds")
+var gitValues = setOf("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--config-env", "--attr-source", "--list-cmds", "--shallow-file")
+
+// gitAlone are those that take none.
+var gitAlone = setOf("-p", "--paginate", "-P", "--no-pager", "--bare", "--no-replace-objects", "--literal-pathspecs", "--glob-pathspecs",
+	"--noglob-pathspecs", "--icase-pathspecs", "--no-optional-locks", "--no-lazy-fetch", "--no-advice", "--html-path", "--man-path",
+	"--info-path", "--exec-path", "--version", "-v", "--help", "-h")
 
 // saved are the kinds of commands that may be saved for always; "…" stands for any
 // word. To add one, read its manual: none of its options and operands may name a

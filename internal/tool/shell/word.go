@@ -22,8 +22,15 @@ type word struct {
 	many bool
 	// bare: neither quotes nor escapes nor expansions were used.
 	bare bool
-	// tilde: it begins with a "~" that is not quoted.
+	// tilde: it begins with a "~" that stands for a home directory.
 	tilde bool
+}
+
+// tildeHolds reports whether a word that is written so begins with a home directory: nothing
+// up to its first slash is quoted, escaped or expanded, or the "~" is one as any other.
+func tildeHolds(text string) bool {
+	prefix, _, _ := strings.Cut(text, "/")
+	return strings.HasPrefix(prefix, "~") && !strings.ContainsAny(prefix, "\\'\"$`*?[{")
 }
 
 // word reads a word of c's text.
@@ -35,8 +42,8 @@ func (c *scanner) word(n *syntax.Word) word {
 		return w
 	}
 	b := wordBuilder{class: strings.Contains(w.text, "]"), braces: strings.Contains(w.text, ",") || strings.Contains(w.text, "..")}
-	for i, part := range n.Parts {
-		b.part(part, i == 0, false)
+	for _, part := range n.Parts {
+		b.part(part, false)
 		if b.dynamic {
 			break
 		}
@@ -46,7 +53,7 @@ func (c *scanner) word(n *syntax.Word) word {
 		lit, isLit := part.(*syntax.Lit)
 		b.splits = b.splits || splits(part) || isLit && b.dynamic && strings.ContainsAny(lit.Value, "*?[{")
 	}
-	w.value, w.fixed, w.bare, w.tilde = b.text.String(), !b.dynamic && !b.special, !b.quoted && !b.dynamic, b.tilde
+	w.value, w.fixed, w.bare, w.tilde = b.text.String(), !b.dynamic && !b.special, !b.quoted && !b.dynamic, tildeHolds(w.text)
 	w.pattern = b.special && !b.dynamic
 	w.many = b.splits || b.special
 	if b.special {
@@ -74,17 +81,16 @@ type wordBuilder struct {
 	special   bool // has a wildcard or brace that is not quoted
 	specialAt int
 	quoted    bool
-	tilde     bool
 	splits    bool
 }
 
-func (b *wordBuilder) part(part syntax.WordPart, first, inQuotes bool) {
+func (b *wordBuilder) part(part syntax.WordPart, inQuotes bool) {
 	switch p := part.(type) {
 	case *syntax.Lit:
 		if inQuotes {
 			b.quotedLit(p.Value)
 		} else {
-			b.lit(p.Value, first)
+			b.lit(p.Value)
 		}
 	case *syntax.SglQuoted:
 		b.quoted = true
@@ -100,7 +106,7 @@ func (b *wordBuilder) part(part syntax.WordPart, first, inQuotes bool) {
 			return
 		}
 		for _, inner := range p.Parts {
-			if b.part(inner, false, true); b.dynamic {
+			if b.part(inner, true); b.dynamic {
 				return
 			}
 		}
@@ -110,10 +116,7 @@ func (b *wordBuilder) part(part syntax.WordPart, first, inQuotes bool) {
 }
 
 // lit takes text that stands outside of quotes.
-func (b *wordBuilder) lit(s string, first bool) {
-	if first && strings.HasPrefix(s, "~") {
-		b.tilde = true
-	}
+func (b *wordBuilder) lit(s string) {
 	for i := 0; i < len(s); i++ {
 		switch s[i] {
 		case '\\':

@@ -94,8 +94,9 @@ func (c *scanner) wrapped(k *call, name string, w wrapper) (ok, bad dirs) {
 	}
 	in := &call{
 		args: rest, end: k.end, dirs: k.dirs, redir: k.redir, more: k.more || w.more,
-		assigns: k.assigns || w.variables,
+		assigns: k.assigns || w.variables, anew: k.anew || name == "exec", homeless: k.homeless,
 	}
+	c.renewed(in, name, w, k.args[1:len(k.args)-len(rest)])
 	if moved {
 		in.dirs = lostDirs
 	}
@@ -114,6 +115,32 @@ func (c *scanner) wrapped(k *call, name string, w wrapper) (ok, bad dirs) {
 		return here, here
 	}
 	return ok, bad
+}
+
+// renewed judges what options of a wrapper, which is w, make of the environment and the name
+// of the program in.
+func (f *findings) renewed(in *call, name string, w wrapper, options []word) {
+	if name == "sudo" || name == "doas" {
+		in.homeless = true // HOME may be another user's
+	}
+	for i := 0; i < len(options); i++ {
+		o, value := options[i], word{}
+		if len(o.value) < 2 || o.value[0] != '-' {
+			continue
+		}
+		if takes, _ := w.option(o.value); takes && i+1 < len(options) {
+			i++
+			value = options[i]
+		}
+		switch letters := o.value[1] != '-'; {
+		case name == "exec" && letters && strings.ContainsAny(o.value, "al") && (o.value != "-a" || !value.fixed || value.value != in.args[0].value):
+			f.opaque("exec %s gives the program another name, by which it may do something else", shorten(o.text))
+		case name == "exec" && letters, // -c
+			name == "env" && letters && strings.ContainsAny(o.value, "iu"),
+			name == "env" && (strings.HasPrefix(o.value, "--ignore") || strings.HasPrefix(o.value, "--unset")):
+			in.anew, in.homeless = true, true
+		}
+	}
 }
 
 // placeholder is the text that xargs, which is w, replaces in the words of its
@@ -252,8 +279,15 @@ var shells = setOf("sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "rbash")
 
 // shellScript scans the script of "sh -c script".
 func (c *scanner) shellScript(k *call, name string) {
+	if k.anew && strings.HasSuffix(name, "bash") {
+		// Without SHLVL it takes itself for the first shell of a connection.
+		c.opaque("%s may run its start-up file first, in an environment that is not this shell's", name)
+	}
 	for i := 1; i < len(k.args); i++ {
 		w := k.args[i]
+		if logsIn(w) {
+			c.opaque("%s %s runs start-up files first, which the home directory may have", name, shorten(w.text))
+		}
 		switch {
 		case !w.fixed:
 			c.opaque("what %s runs is only known at run time", name)
@@ -268,6 +302,11 @@ func (c *scanner) shellScript(k *call, name string) {
 		}
 	}
 	c.opaque("what %s runs is read from its input", name)
+}
+
+// logsIn reports whether an argument, if it is an option, makes a shell a login shell.
+func logsIn(w word) bool {
+	return w.value == "--login" || strings.HasPrefix(w.value, "-") && !strings.HasPrefix(w.value, "--") && strings.Contains(w.value, "l")
 }
 
 // shellOption reports whether an option of a shell is known, and makes no
@@ -298,7 +337,11 @@ func (c *scanner) scriptArgument(k *call, name string, i int) {
 		c.opaque("the script of %s -c is only known at run time", name)
 		return
 	}
-	c.inner().read(name, w.value, k.dirs)
+	in := c.inner()
+	if k.homeless {
+		in.home = ""
+	}
+	in.read(name, w.value, k.dirs)
 }
 
 // findRuns are the actions of find that run commands, write or delete.
@@ -340,7 +383,7 @@ func (c *scanner) findAction(k *call, i int) (end int) {
 		return end
 	}
 	last := k.args[end-1].end
-	in := &call{args: k.args[i:end], end: last, dirs: k.dirs, more: true}
+	in := &call{args: k.args[i:end], end: last, dirs: k.dirs, more: true, anew: k.anew, homeless: k.homeless}
 	if strings.HasSuffix(k.args[i-1].value, "dir") {
 		in.dirs = lostDirs // it runs where each file is
 	}
