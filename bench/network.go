@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,13 +39,22 @@ func benchNetwork(ctx context.Context, l *lab) []row {
 type openGate struct{ private []netip.Prefix }
 
 func (g openGate) Connect(context.Context, egress.Request) egress.Verdict {
-	return egress.Verdict{Allow: true, Private: g.private}
+	return egress.Verdict{Allow: true}
 }
 
 func (g openGate) HTTP(context.Context, egress.Request) egress.Verdict {
 	return egress.Verdict{Allow: true}
 }
-func (openGate) Done(egress.Record) {}
+
+func (g openGate) Opens(r egress.Request) (egress.Verdict, egress.Opening) {
+	if slices.ContainsFunc(g.private, func(p netip.Prefix) bool { return p.Contains(r.Address) }) {
+		return egress.Verdict{Allow: true}, egress.Named
+	}
+	return egress.Verdict{Allow: true}, egress.Public
+}
+func (openGate) Reads(egress.Request) egress.Reading { return egress.Reading{} }
+func (openGate) Revision() uint64                    { return 0 }
+func (openGate) Done(egress.Record)                  {}
 
 // way is a namespace with a way out and a relay in it, and a server outside.
 type way struct {

@@ -33,6 +33,13 @@ func (o *opened) begin(key string) (allowed, answered bool, other <-chan struct{
 	return false, false, nil
 }
 
+// allowed says whether somebody has allowed, for the call, what key names.
+func (o *opened) allowed(key string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.said[key]
+}
+
 // end says how the asking ended that begin has begun. Only an answer holds for the call.
 func (o *opened) end(key string, allowed, answered bool) {
 	o.mu.Lock()

@@ -23,6 +23,9 @@ type Outgoing struct {
 	Exact bool
 	// Learn allows what no line of the rules is about.
 	Learn bool
+	// Standing is for what was allowed before and is still open: nobody is asked, and that it is
+	// allowed still is no decision to be recorded.
+	Standing bool
 }
 
 // RuleLearn is the source of verdicts that the learn mode gives.
@@ -74,6 +77,12 @@ func (g *Group) Outgoing(ctx context.Context, o *Outgoing) policy.Verdict {
 		v.Action, v.Pending = policy.Deny, nil
 		v.Reason = policy.Join(v.Reason, "it would be asked about, and no call is running for which it could be")
 	}
+	if o.Standing && j.Verdict.Action == policy.Ask {
+		j.Verdict = c.stands(j.Verdict, o)
+	}
+	if o.Standing && j.Verdict.Action == policy.Allow {
+		return j.Verdict
+	}
 	d := j.Decision(by, shown)
 	if err := g.decided(d); err != nil && j.Verdict.Action == policy.Allow {
 		j.Verdict.Action, j.Verdict.Reason = policy.Deny, err.Error()
@@ -87,7 +96,7 @@ func (g *Group) Outgoing(ctx context.Context, o *Outgoing) policy.Verdict {
 // askOnce has somebody asked, unless they have answered for this call before. Connections that
 // want the same at the same time are one question.
 func (g *Group) askOnce(ctx context.Context, c *Call, j *judge.Judgement, o *Outgoing) policy.Verdict {
-	key := o.Request.Permission + " " + o.Request.Pattern
+	key := keyOf(o)
 	for first := true; ; first = false {
 		allowed, answered, other := c.opened.begin(key)
 		switch {
@@ -116,6 +125,17 @@ func (g *Group) askOnce(ctx context.Context, c *Call, j *judge.Judgement, o *Out
 		}
 	}
 }
+
+// stands is the verdict on what is open where it would be asked about now.
+func (c *Call) stands(v policy.Verdict, o *Outgoing) policy.Verdict {
+	if !c.opened.allowed(keyOf(o)) {
+		return refused(v, "it is asked about now: connect again")
+	}
+	v.Action, v.Pending = policy.Allow, nil
+	return v
+}
+
+func keyOf(o *Outgoing) string { return o.Request.Permission + " " + o.Request.Pattern }
 
 func refused(v policy.Verdict, reason string) policy.Verdict {
 	v.Action, v.Pending, v.Reason = policy.Deny, nil, reason

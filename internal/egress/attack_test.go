@@ -48,9 +48,12 @@ var refusedAddresses = []string{
 func TestRefusedAddresses(t *testing.T) {
 	count := func(allowed []netip.Prefix, addrs []string) (conns int64, errs []string) {
 		far := listen(t, "[::]:0", func(c net.Conn) { _, _ = c.Read(make([]byte, 100)) })
-		v := public
-		v.Private = allowed
-		g := &gate{connect: func(egress.Request) egress.Verdict { return v }}
+		g := &gate{connect: func(egress.Request) egress.Verdict { return public }, opens: func(a netip.Addr) egress.Opening {
+			if slices.ContainsFunc(allowed, func(p netip.Prefix) bool { return p.Contains(a) }) {
+				return egress.Named
+			}
+			return egress.Public
+		}}
 		r := newRig(t, g, egress.Config{Ports: []uint16{portOf(far)}})
 		for i, a := range addrs {
 			name := fmt.Sprintf("h%d.example.com", i)

@@ -48,12 +48,16 @@ type client struct {
 	over     sync.Once
 	ctx      context.Context //nolint:containedctx // of the connection
 	cancel   context.CancelFunc
+	// revision of the rules by which it was judged last.
+	revision atomic.Uint64
 
 	mu      sync.Mutex     // guards the fields below
 	rec     *Record        // of the connection; nil before it was judged, and once it is reported
 	far     net.Conn       // nil before it was dialled
 	address netip.AddrPort // of far
 	dialed  time.Duration  // until it was connected
+	tunnel  kind           // what passes unread; none for requests
+	under   *Request       // the request that is under way
 }
 
 // accept gives the connections of one listener to serve, a goroutine each. It takes one more than
@@ -179,6 +183,7 @@ func reset(c net.Conn) {
 // needs. The gate knows of a denial before the program does.
 func (c *client) judge(to endpoint.Endpoint) Verdict {
 	c.report()
+	c.revision.Store(c.n.cfg.Gate.Revision())
 	rec := &Record{Request: c.request(to), Began: time.Now()}
 	rec.Verdict = c.ask(rec.Request, c.n.cfg.Gate.Connect)
 	c.mu.Lock()
@@ -213,16 +218,50 @@ func (c *client) fail(err error) {
 	}
 }
 
-// dial connects to the far side. The address is judged when it is dialled, and nothing is
-// resolved a second time.
-func (c *client) dial(ctx context.Context, to endpoint.Endpoint, v Verdict) (net.Conn, error) {
-	d := net.Dialer{Timeout: dialTime, Resolver: c.n.cfg.Resolver, Control: guard.Control(v.Private)}
+// deny makes a denial of a connection that was allowed.
+func (c *client) deny(v Verdict) Verdict {
+	v.Allow = false
+	c.mu.Lock()
+	if c.rec != nil {
+		c.rec.Verdict = v
+	}
+	c.mu.Unlock()
+	return v
+}
+
+// deniedError is an address that may not be dialled.
+type deniedError struct{ Verdict }
+
+// Error implements error. The address is not said: a name's is none of the session's business.
+func (e *deniedError) Error() string {
+	text := "it leads to an address that was denied by " + e.Rule
+	if e.Reason != "" {
+		text += ": " + e.Reason
+	}
+	return text
+}
+
+// errAsked is for an address that somebody has to be asked about first.
+var errAsked = errors.New("somebody is asked about the address")
+
+// dial connects to the far side of an allowed connection. Each address is judged when it is dialled.
+// Where none can be reached without asking, somebody is asked about the first such one, and that
+// is dialled.
+func (c *client) dial(ctx context.Context, to endpoint.Endpoint) (net.Conn, error) {
+	began := time.Now()
 	ep := to.String()
 	if _, literal := to.Host.Addr(); !literal {
 		ep = fmt.Sprintf("%s.:%d", to.Host, to.Port) // as it is: no search list of the host's
 	}
-	began := time.Now()
-	far, err := d.DialContext(ctx, "tcp", ep)
+	far, ask, err := c.dialOnce(ctx, to, ep, netip.Addr{})
+	if err != nil && ask.IsValid() {
+		r := c.request(to)
+		r.Address = ask
+		if v := c.ask(r, c.n.cfg.Gate.Connect); !v.Allow {
+			return nil, dialError(to, &deniedError{v})
+		}
+		far, _, err = c.dialOnce(ctx, to, netip.AddrPortFrom(ask, to.Port).String(), ask)
+	}
 	if err != nil {
 		return nil, dialError(to, err)
 	}
@@ -238,12 +277,44 @@ func (c *client) dial(ctx context.Context, to endpoint.Endpoint, v Verdict) (net
 	return far, nil
 }
 
+// dialOnce dials ep, and gives the first address that somebody has to be asked about. answered is
+// one that somebody has allowed.
+func (c *client) dialOnce(ctx context.Context, to endpoint.Endpoint, ep string, answered netip.Addr) (far net.Conn, ask netip.Addr, err error) {
+	var mu sync.Mutex // of ask: addresses of both families are dialled at once
+	d := net.Dialer{Timeout: dialTime, Resolver: c.n.cfg.Resolver, Control: guard.Control(func(a netip.Addr) (bool, error) {
+		r := c.request(to)
+		r.Address = a
+		switch v, how := c.n.cfg.Gate.Opens(r); {
+		case how == Named, how == Asked && a == answered:
+			return true, nil
+		case how == Public:
+			return false, nil
+		case how == Asked:
+			mu.Lock()
+			defer mu.Unlock()
+			if !ask.IsValid() {
+				ask = a
+			}
+			return false, errAsked
+		default:
+			return false, &deniedError{v}
+		}
+	})}
+	far, err = d.DialContext(ctx, "tcp", ep)
+	mu.Lock()
+	defer mu.Unlock()
+	return far, ask, err
+}
+
 // dialError is what a session is told of why a host cannot be reached: not how the host
-// looks names up.
+// looks names up, and not where they lead.
 func dialError(to endpoint.Endpoint, err error) error {
 	var refused *guard.RefusedError
+	var denied *deniedError
 	var dns *net.DNSError
 	switch {
+	case errors.As(err, &denied):
+		return fmt.Errorf("%s: %w", to, denied)
 	case errors.As(err, &refused):
 		return fmt.Errorf("%s: %w", to, refused)
 	case errors.As(err, &dns) && dns.IsNotFound:

@@ -35,6 +35,10 @@ type Request struct {
 	// Method and URL are those of a request that can be seen, "" for a connection. The URL is
 	// absolute; it has no user, no fragment, and a port only where that is not its scheme's.
 	Method, URL string
+	// Address is set where Host led to it and it is to be dialled: it is judged by itself then.
+	Address netip.Addr
+	// Standing is for what was allowed before and is still open: nobody is asked.
+	Standing bool
 }
 
 // Verdict is the answer to a Request.
@@ -43,9 +47,28 @@ type Verdict struct {
 	// Rule says where the decision comes from, such as config.toml:12 (network "*"); Reason is
 	// one sentence for who asked. Both may be shown inside the session.
 	Rule, Reason string
-	// Private are the addresses that rules name: only these may be dialled in space that is
-	// not public, also where a name resolves to them.
-	Private []netip.Prefix
+}
+
+// Opening says whether an address may be dialled.
+type Opening int
+
+// Openings. No rule names an address that is Public: it may be dialled if it is one.
+const (
+	Refused Opening = iota
+	Asked           // Gate.Connect decides
+	Public
+	Named
+)
+
+// Reading says how connections to a place are read.
+type Reading struct {
+	// Requests: what begins as an HTTP request is read as such, so that each is judged.
+	Requests bool
+	// Only: nothing else passes, for Rule is about requests there.
+	Only bool
+	Rule string
+	// TLS denies TLS, which cannot be read; nil: it may pass.
+	TLS *Verdict
 }
 
 // Gate decides what may pass. Its methods are called from many goroutines at once.
@@ -54,6 +77,12 @@ type Gate interface {
 	// person, at most until ctx ends, as it does when the client hangs up: nothing is allowed then.
 	Connect(ctx context.Context, r Request) Verdict
 	HTTP(ctx context.Context, r Request) Verdict
+	// Opens decides on r.Address without waiting. Verdict has the rule.
+	Opens(r Request) (Verdict, Opening)
+	// Reads says how a connection is read.
+	Reads(r Request) Reading
+	// Revision changes with the rules. What is open is judged again then.
+	Revision() uint64
 	// Done is told once of every connection and of every request that was judged, when it
 	// is over. It must not block.
 	Done(r Record)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -28,14 +29,19 @@ type outcome struct {
 func (n *Network) forward(c *client, to endpoint.Endpoint, early []byte, tell func(outcome) error) {
 	defer func() { _ = c.Close() }()
 	v := c.judge(to)
-	web := to.Port == 80 && !n.isTLS(to.Port)
+	read := n.cfg.Gate.Reads(c.request(to))
+	tls := n.isTLS(to.Port)
+	if tls && v.Allow && read.TLS != nil {
+		v = c.deny(*read.TLS)
+		c.report()
+	}
 	switch {
-	case web && (v.Allow || tell == nil):
+	case !tls && (v.Allow && (to.Port == 80 || read.Only) || to.Port == 80 && tell == nil):
 		// A denial is an answer to each request.
 		if tell != nil && tell(outcome{v: v}) != nil {
 			return
 		}
-		n.web.take(c, to, v, early)
+		n.requests(c, to, v, read, early)
 		return
 	case !v.Allow && tell != nil:
 		_ = tell(outcome{v: v})
@@ -44,23 +50,50 @@ func (n *Network) forward(c *client, to endpoint.Endpoint, early []byte, tell fu
 		c.abort()
 		return
 	}
-	far, err := c.dial(c.ctx, to, v)
+	far, err := c.dial(c.ctx, to)
 	if err != nil {
-		c.fail(err)
+		v = c.failed(v, err)
 		c.report()
 	}
 	if tell != nil {
 		err = errors.Join(err, tell(outcome{v: v, err: err}))
 	}
+	if err == nil {
+		err = n.carry(c, far, to, read, early)
+	}
 	if err != nil {
-		c.fail(err)
-		c.abort()
-		return
-	}
-	if err := n.carry(c, far, to, early); err != nil {
-		c.fail(err)
+		c.failed(v, err)
 		c.abort()
 	}
+}
+
+// failed notes why an allowed connection did not go through, and gives the verdict on it: an address
+// may have been denied.
+func (c *client) failed(v Verdict, err error) Verdict {
+	if denied, ok := errors.AsType[*deniedError](err); ok {
+		return c.deny(denied.Verdict)
+	}
+	c.fail(err)
+	return v
+}
+
+// requests serves a connection on which nothing but requests passes.
+func (n *Network) requests(c *client, to endpoint.Endpoint, v Verdict, read Reading, early []byte) {
+	if read.Only {
+		err := c.SetReadDeadline(time.Now().Add(headerTime))
+		first, k, readErr := readFirst(io.MultiReader(bytes.NewReader(early), c.Conn))
+		if early = first; k != request {
+			if readErr == nil {
+				c.fail(fmt.Errorf("only HTTP that can be read passes to %s, for %s is about its requests", to, read.Rule))
+			}
+			c.abort()
+			return
+		}
+		if errors.Join(err, c.SetReadDeadline(time.Time{})) != nil {
+			return
+		}
+	}
+	n.web.take(c, to, v, early, nil)
 }
 
 func (n *Network) isTLS(port uint16) bool {
@@ -69,23 +102,90 @@ func (n *Network) isTLS(port uint16) bool {
 	return n.tls[port]
 }
 
-// carry checks how the connection begins where that must be TLS, and then moves bytes.
-func (n *Network) carry(c *client, far net.Conn, to endpoint.Endpoint, early []byte) error {
-	if n.isTLS(to.Port) {
+// carry checks how the connection begins where that must be TLS, or where requests are to be read,
+// and then moves bytes.
+func (n *Network) carry(c *client, far net.Conn, to endpoint.Endpoint, read Reading, early []byte) error {
+	k := unread
+	switch {
+	case n.isTLS(to.Port):
 		var err error
 		if early, err = c.readHello(to, early); err != nil {
 			return err
 		}
+		k = secret
+	case read.Requests || read.TLS != nil:
+		return n.carryRead(c, far, to, read, early)
 	}
-	if len(early) > 0 {
-		if _, err := far.Write(early); err != nil {
-			return err
-		}
-		if err := c.count(&c.up, int64(len(early))); err != nil {
-			return err
-		}
+	c.setTunnel(k)
+	if err := c.send(far, early); err != nil {
+		return err
 	}
 	return c.splice(far)
+}
+
+func (c *client) setTunnel(k kind) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tunnel = k
+}
+
+// send sends what was read of the program already.
+func (c *client) send(far net.Conn, early []byte) error {
+	if len(early) == 0 {
+		return nil
+	}
+	if _, err := far.Write(early); err != nil {
+		return broken(err)
+	}
+	return c.count(&c.up, int64(len(early)))
+}
+
+// carryRead looks at what the program says first while it moves what the far side says, which may
+// be before that. Requests go on as such, with the connection that there is.
+func (n *Network) carryRead(c *client, far net.Conn, to endpoint.Endpoint, read Reading, early []byte) error {
+	var handing atomic.Bool
+	down := make(chan error, 1)
+	go func() {
+		err := c.move(c.Conn, far, &c.down)
+		if err != nil && !handing.Load() {
+			reset(c.Conn)
+			reset(far)
+		}
+		down <- err
+	}()
+	first, k, err := readFirst(io.MultiReader(bytes.NewReader(early), c.Conn))
+	switch {
+	case k == request && read.Requests:
+		handing.Store(true)
+		_ = far.SetReadDeadline(time.Unix(1, 0))
+		err := <-down
+		if !errors.Is(err, os.ErrDeadlineExceeded) || c.down.Load() > 0 {
+			return fmt.Errorf("a request to %s came after its answer: it cannot be judged", to)
+		}
+		if err := far.SetReadDeadline(time.Time{}); err != nil {
+			return broken(err)
+		}
+		n.web.take(c, to, Verdict{Allow: true}, first, far)
+		return nil
+	case k == secret && read.TLS != nil:
+		c.deny(*read.TLS)
+		c.abort()
+		_ = <-down
+		return nil
+	case err != nil && !errors.Is(err, io.EOF):
+		reset(far)
+		_ = <-down
+		return broken(err)
+	}
+	c.setTunnel(k)
+	if err = c.send(far, first); err == nil {
+		err = c.move(far, c.Conn, &c.up)
+	}
+	if err != nil {
+		reset(c.Conn)
+		reset(far)
+	}
+	return errors.Join(broken(err), broken(<-down))
 }
 
 // readHello holds the bytes back until it is seen that they are for the host that was asked

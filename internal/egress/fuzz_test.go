@@ -22,6 +22,9 @@ func (g askedGate) Connect(_ context.Context, r Request) Verdict {
 	return Verdict{Rule: "test:1"}
 }
 func (g askedGate) HTTP(ctx context.Context, r Request) Verdict { return g.Connect(ctx, r) }
+func (askedGate) Opens(Request) (Verdict, Opening)              { return Verdict{}, Refused }
+func (askedGate) Reads(Request) Reading                         { return Reading{} }
+func (askedGate) Revision() uint64                              { return 0 }
 func (askedGate) Done(Record)                                   {}
 
 // FuzzProxy: whatever a program sends to the proxy, it ends, and what is judged is in its one

@@ -52,6 +52,9 @@ func newNamespace(tb testing.TB) *os.File {
 type gate struct {
 	connect func(egress.Request) egress.Verdict
 	http    func(egress.Request) egress.Verdict
+	opens   func(netip.Addr) egress.Opening // nil: loopback is open, and what is public
+	reads   func(egress.Request) egress.Reading
+	rev     atomic.Uint64
 	hold    chan struct{} // not nil: Connect waits for it, or for its context
 
 	mu      sync.Mutex
@@ -85,6 +88,25 @@ func (g *gate) HTTP(_ context.Context, r egress.Request) egress.Verdict {
 	return g.http(r)
 }
 
+func (g *gate) Opens(r egress.Request) (egress.Verdict, egress.Opening) {
+	if g.opens != nil {
+		return denied, g.opens(r.Address)
+	}
+	if r.Address.IsLoopback() && (g.connect == nil || g.connect(r) == allow) {
+		return allow, egress.Named
+	}
+	return allow, egress.Public
+}
+
+func (g *gate) Reads(r egress.Request) egress.Reading {
+	if g.reads == nil {
+		return egress.Reading{}
+	}
+	return g.reads(r)
+}
+
+func (g *gate) Revision() uint64 { return g.rev.Load() }
+
 func (g *gate) Done(r egress.Record) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -110,8 +132,7 @@ func (g *gate) wait(t *testing.T, want func(egress.Record) bool) egress.Record {
 }
 
 var (
-	local  = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	allow  = egress.Verdict{Allow: true, Rule: "test:1", Private: local}
+	allow  = egress.Verdict{Allow: true, Rule: "test:1", Reason: "the loopback too"}
 	denied = egress.Verdict{Rule: `test:2 (network "*")`, Reason: "not on the list"}
 )
 
@@ -139,7 +160,10 @@ type rig struct {
 func newRig(t *testing.T, g *gate, cfg egress.Config) *rig {
 	t.Helper()
 	r := &rig{T: t, ns: newNamespace(t), gate: g, dns: newZone(t)}
-	cfg.Session, cfg.Namespace, cfg.Gate, cfg.Log = "ses_test", r.ns, g, slog.New(slog.DiscardHandler)
+	cfg.Session, cfg.Namespace, cfg.Log = "ses_test", r.ns, slog.New(slog.DiscardHandler)
+	if cfg.Gate == nil {
+		cfg.Gate = g
+	}
 	cfg.Resolver = r.dns.resolver()
 	n, err := egress.Open(t.Context(), cfg)
 	if err != nil {

@@ -50,6 +50,7 @@ func (n *Network) open() []*client {
 }
 
 func (n *Network) look(c *client) {
+	n.rejudge(c)
 	c.mu.Lock()
 	far := c.far
 	c.mu.Unlock()

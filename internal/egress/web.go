@@ -47,9 +47,11 @@ type visit struct {
 	transport *http.Transport
 	finished  chan struct{} // closed by Close
 	finish    func()
-	verdicts  map[string]Verdict // of the connections that requests need, by host:port
-	fars      atomic.Int64       // connections to far sides that are open
-	last      endpoint.Endpoint  // where the last request went
+	verdicts  map[string]Verdict       // of the connections that requests need, by host:port
+	fars      atomic.Int64             // connections to far sides that are open
+	last      endpoint.Endpoint        // where the last request went
+	first     atomic.Pointer[net.Conn] // to the far side, open before the first request was seen
+	by        uint64                   // the revision of the rules that verdicts are by
 }
 
 // maxVerdicts bounds the verdicts of one client: each is judged again once they are more.
@@ -91,9 +93,13 @@ func (l *webListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // take serves the requests of a connection to one place, with the verdict on it, and returns
 // when it is over.
-func (w *web) take(c *client, to endpoint.Endpoint, v Verdict, early []byte) {
+// far is the connection to it, nil where there is none yet.
+func (w *web) take(c *client, to endpoint.Endpoint, v Verdict, early []byte, far net.Conn) {
 	vi := w.newVisit(c, early)
-	vi.to, vi.verdicts[to.String()] = &to, v
+	vi.to, vi.by, vi.verdicts[to.String()] = &to, c.revision.Load(), v
+	if far != nil {
+		vi.first.Store(&far)
+	}
 	w.run(vi)
 }
 
@@ -150,8 +156,10 @@ func (v *visit) dialFor(ctx context.Context, _, address string) (net.Conn, error
 		}
 		leave = func() { v.fars.Add(-1); v.n.share.leave() }
 	}
-	far, err := v.client.dial(ctx, to, verdict)
-	if err != nil {
+	var far net.Conn
+	if first := v.first.Swap(nil); first != nil {
+		far = *first
+	} else if far, err = v.client.dial(ctx, to); err != nil {
 		leave()
 		return nil, err
 	}
@@ -211,6 +219,8 @@ func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	defer v.finishRecord(&rec)
 	if rec.Verdict = conn; rec.Allow {
 		rec.Verdict = v.ask(rec.Request, w.n.cfg.Gate.HTTP)
+		v.setUnder(&rec.Request, v.by)
+		defer v.setUnder(nil, v.by)
 	}
 	if !rec.Allow {
 		deny(out, rec.Request, rec.Verdict)
@@ -244,8 +254,17 @@ func (v *visit) read(in *http.Request) (endpoint.Request, error) {
 	return req, nil
 }
 
-// verdictFor judges a connection that a request needs, once for each connection of the client.
+// verdictFor judges a connection that a request needs, once for each connection of the client as
+// long as the rules are the same.
 func (v *visit) verdictFor(to endpoint.Endpoint) Verdict {
+	if by := v.n.cfg.Gate.Revision(); by != v.by {
+		v.by = by
+		clear(v.verdicts)
+		v.transport.CloseIdleConnections() // so that the address is judged again too
+		if first := v.first.Swap(nil); first != nil {
+			_ = (*first).Close()
+		}
+	}
 	verdict, ok := v.verdicts[to.String()]
 	if !ok {
 		verdict = v.judge(to)
@@ -285,8 +304,16 @@ func (w *web) pass(v *visit, out http.ResponseWriter, in *http.Request, req endp
 			p.Out.Host = p.Out.URL.Host
 		},
 		ErrorHandler: func(out http.ResponseWriter, _ *http.Request, err error) {
+			if denied, ok := errors.AsType[*deniedError](err); ok {
+				rec.Verdict = v.deny(denied.Verdict)
+				deny(out, rec.Request, rec.Verdict)
+				return
+			}
+			if errors.As(err, new(*net.OpError)) { // it has the addresses of the daemon's end
+				err = fmt.Errorf("%s: the connection broke", req.Endpoint)
+			}
 			rec.Error = err.Error()
-			refuse(out, http.StatusBadGateway, err.Error())
+			refuse(out, http.StatusBadGateway, rec.Error)
 		},
 	}
 	if v.last != req.Endpoint { // requests follow each other: one far side at a time is enough

@@ -171,6 +171,8 @@ type RequestPattern struct {
 	host   Pattern
 	path   wildcard.Glob
 	glob   string
+	plain  [2]wildcard.Glob // path as Plain reads it, where the rule denies and where it opens
+	wrong  error            // see Spelling
 }
 
 // ParseRequestPattern reads a pattern of requests.
@@ -203,9 +205,57 @@ func ParseRequestPattern(text string) (RequestPattern, error) {
 	if strings.ContainsFunc(path, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '\\' || r == '#' }) {
 		return RequestPattern{}, fmt.Errorf("the path of %s has a blank, a control character, a backslash, a # or a character that is not ASCII: escape it", quoted(text))
 	}
-	p.method, p.scheme, p.glob = method, scheme, "/"+path
+	p.method, p.scheme = method, scheme
+	p.glob, p.wrong = cleanGlob("/" + path)
 	p.path = wildcard.Compile(p.glob)
+	for i := range p.plain {
+		p.plain[i] = wildcard.Compile(plainGlob(p.glob, i == 1))
+	}
 	return p, nil
+}
+
+// cleanGlob gives the path of a pattern the spelling that requests have, if there is one, and
+// says where that is another. A "?" may begin a query, which has any spelling.
+func cleanGlob(glob string) (string, error) {
+	path, rest, more := strings.Cut(glob, "?")
+	clean, err := cleanPath(path)
+	if err != nil {
+		return glob, fmt.Errorf("no request has such a path: %w", err)
+	}
+	if more {
+		clean += "?" + rest
+	}
+	if clean != glob {
+		return clean, fmt.Errorf("the path %s is spelled in another way: write %s", quoted(glob), quoted(clean))
+	}
+	return clean, nil
+}
+
+// Spelling says what is wrong with the spelling of the pattern's path: requests are never spelled
+// so. A pattern with this error is about the right spelling, if there is one.
+func (p RequestPattern) Spelling() error { return p.wrong }
+
+// Every reports whether the pattern is "*".
+func (p RequestPattern) Every() bool { return p.every }
+
+// Whole reports whether the pattern is about all requests to its hosts and ports.
+func (p RequestPattern) Whole() bool { return p.every || p.method == "*" && p.glob == "/*" }
+
+// About reports whether the pattern is about some request with this scheme to e. opens is as for
+// Match.
+func (p RequestPattern) About(scheme string, e Endpoint, opens bool) bool {
+	return p.every || (p.scheme == "*" || p.scheme == scheme) && p.host.matchHost(e.Host) && p.matchPort(scheme, e.Port, opens)
+}
+
+// Names reports whether the pattern is about e, and says so of its port: by number, by ":*", or
+// with none for the one that the scheme has.
+func (p RequestPattern) Names(scheme string, e Endpoint) bool {
+	return !p.every && p.About(scheme, e, true)
+}
+
+// HTTPS reports whether the pattern is about https, and whether about nothing else.
+func (p RequestPattern) HTTPS() (too, alone bool) {
+	return !p.every && p.scheme != "http", p.scheme == "https"
 }
 
 // String gives the text that the pattern was read from.
@@ -214,14 +264,29 @@ func (p RequestPattern) String() string { return p.text }
 // Match reports whether the pattern is about r. opens says whether the rule allows, or asks,
 // rather than denies: without a port it is then about the scheme's alone.
 func (p RequestPattern) Match(r Request, opens bool) bool {
-	switch {
-	case p.every:
-		return true
-	case p.method != "*" && p.method != r.Method, p.scheme != "*" && p.scheme != r.Scheme, !p.host.matchHost(r.Host):
-		return false
-	case p.host.EveryPort(opens):
-	case p.host.port != 0 && p.host.port != r.Port, p.host.port == 0 && r.Port != portOf(r.Scheme):
-		return false
+	return p.matchEnd(r, opens) && (p.every || p.path.Match(r.Path))
+}
+
+// MatchPlain is Match for what Plain gives.
+func (p RequestPattern) MatchPlain(r Request, opens bool) bool {
+	i := 0
+	if opens {
+		i = 1
 	}
-	return p.path.Match(r.Path)
+	return p.matchEnd(r, opens) && (p.every || p.plain[i].Match(r.Path))
+}
+
+// matchEnd is Match for all but the path.
+func (p RequestPattern) matchEnd(r Request, opens bool) bool {
+	return p.every || (p.method == "*" || p.method == r.Method) && p.About(r.Scheme, r.Endpoint, opens)
+}
+
+func (p RequestPattern) matchPort(scheme string, port uint16, opens bool) bool {
+	switch {
+	case p.host.EveryPort(opens):
+		return true
+	case p.host.port != 0:
+		return p.host.port == port
+	}
+	return port == portOf(scheme)
 }

@@ -1,6 +1,9 @@
 package judge
 
 import (
+	"sync"
+	"time"
+
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool"
 )
@@ -13,6 +16,30 @@ func (j *Judge) Outgoing(profile string, q policy.Request) *Judgement {
 	m := &Judgement{Question: Question{Profile: profile, Inv: inv}, requests: []policy.Request{q}}
 	j.Weigh(m)
 	return m
+}
+
+// revision counts the rules of a session.
+type revision struct {
+	mu     sync.Mutex // guards the fields below
+	n      uint64
+	config *Config
+	saved  uint64
+	until  time.Time // that what was saved holds; zero: until it changes
+}
+
+// Revision changes with the rules of the session: those of the file, and what approvers have saved,
+// taken back, or allowed until now.
+func (j *Judge) Revision() uint64 {
+	c, saved, now := j.court.config.Load(), j.court.saved.Version(), time.Now()
+	r := &j.revision
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.config != c || r.saved != saved || !r.until.IsZero() && !now.Before(r.until) {
+		row := j.row()
+		r.n, r.config, r.saved = r.n+1, c, saved
+		_, r.until = j.court.saved.RulesOf(row.Tenant, row.ID, row.Profile, now)
+	}
+	return r.n
 }
 
 // Stack gives the rules themselves; nil where everything is denied.

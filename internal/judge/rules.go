@@ -211,6 +211,8 @@ type Judge struct {
 	row     func() store.Session
 	last    atomic.Pointer[Rules]
 	history history
+	// revision is of Revision.
+	revision revision
 
 	once     sync.Once // for the fields below, once the session is made
 	ceilings []policy.Ceiling

@@ -14,7 +14,7 @@ func (s *Stack) Explain(requests []Request) []client.PolicyRequest {
 }
 
 func (s *Stack) explain(q *Request) client.PolicyRequest {
-	d := s.decide(q)
+	d, as := s.decideAs(q)
 	e := client.PolicyRequest{
 		Permission: q.Permission, Pattern: q.Pattern, Path: q.Path, Opaque: q.Opaque, Save: q.Save,
 		Why: q.Why, Action: string(d.action), Rule: d.source(), Matches: []client.PolicyMatch{},
@@ -22,6 +22,7 @@ func (s *Stack) explain(q *Request) client.PolicyRequest {
 	if !q.Opaque && (d.rule == nil || d.reason != d.rule.Reason) {
 		e.Why = d.reason
 	}
+	q = as
 	e.Matches = appendMatches(e.Matches, layerRules, s.list, q, decider(s.list, s.above, q))
 	for _, c := range s.ceilings {
 		e.Matches = appendMatches(e.Matches, c.name, c.rules, q, decider(c.rules, 0, q))

@@ -21,6 +21,7 @@ func (p *parser) lint() []tomltext.Problem {
 	for _, l := range p.lists() {
 		p.lintNames(l)
 		p.lintBare(l)
+		p.lintHTTPS(l)
 		if len(l) <= maxLinted {
 			p.lintOrder(l)
 		}
@@ -114,6 +115,21 @@ func (p *parser) lintBare(rules []*rule) {
 		}
 		if !whole[r.Pattern+" *"] {
 			p.warn(r.line, "bash %q is about the command without arguments only: write %q for all", r.Pattern, r.Pattern+" *")
+		}
+	}
+}
+
+// lintHTTPS warns of rules about requests that cannot be read.
+func (p *parser) lintHTTPS(rules []*rule) {
+	for _, r := range rules {
+		if r.outward == nil || r.outward.http == nil {
+			continue
+		}
+		switch too, alone := r.outward.http.HTTPS(); {
+		case too && r.Action != Allow:
+			p.warn(r.line, "%s is about https, whose requests cannot be read: its hosts are refused as a whole there; write a rule of network for the host, or http:// for plain HTTP", r.label)
+		case alone:
+			p.warn(r.line, "%s is about https, whose requests cannot be read: it allows nothing by itself; a rule of network opens the host", r.label)
 		}
 	}
 }

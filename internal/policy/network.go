@@ -2,11 +2,12 @@ package policy
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/endpoint"
 	"github.com/toold/toold/internal/strictjson"
 )
@@ -37,6 +38,34 @@ func HTTP(r endpoint.Request) Request {
 	bare := r
 	bare.Path = "/*"
 	return Request{Permission: PermissionHTTP, Pattern: r.String(), Save: bare.String(), http: &r}
+}
+
+// Address is the request to dial e, an address that the host of a connection led to. It is judged by
+// lines with an address or a CIDR alone, of which the last that matches decides; where there is
+// none, it is allowed by default.
+func Address(e endpoint.Endpoint) Request {
+	q := Connection(e)
+	q.dialled = true
+	return q
+}
+
+// readings are what else a request may be taken for: a literal address is dialled, and a lenient
+// server reads a URL in another way. The strictest verdict counts.
+func (q *Request) readings() []Request {
+	other := *q
+	switch {
+	case q.to != nil && !q.dialled:
+		if _, literal := q.to.Host.Addr(); literal {
+			other.dialled = true
+			return []Request{other}
+		}
+	case q.http != nil:
+		if plain := q.http.Plain(); plain.Path != q.http.Path {
+			other.http, other.plain = &plain, true
+			return []Request{other}
+		}
+	}
+	return nil
 }
 
 // outgoingInput is how a connection or a request stands in an explanation or a [[test]].
@@ -117,8 +146,13 @@ func compileOutward(r *Rule) *outward {
 func (o *outward) match(q *Request, a Action) bool {
 	opens := a == Allow || a == Ask
 	switch {
+	case q.dialled && o.host != nil:
+		_, literal := o.host.Prefix()
+		return literal && o.host.Match(*q.to, opens)
 	case q.to != nil && o.host != nil:
 		return o.host.Match(*q.to, opens)
+	case q.http != nil && q.plain && o.http != nil:
+		return o.http.MatchPlain(*q.http, opens)
 	case q.http != nil && o.http != nil:
 		return o.http.Match(*q.http, opens)
 	}
@@ -129,6 +163,10 @@ func (o *outward) match(q *Request, a Action) bool {
 func (o *outward) covers(a Action, narrow *outward, b Action) bool {
 	switch {
 	case o.host != nil && narrow.host != nil:
+		_, literal := o.host.Prefix()
+		if _, dialled := narrow.host.Prefix(); dialled && !literal && b != Allow {
+			return false // that line decides about what is dialled
+		}
 		return o.host.Covers(a != Deny, *narrow.host, b != Deny)
 	case o.http != nil && narrow.http != nil:
 		return o.http.String() == "*" || o.http.String() == narrow.http.String() && a == b
@@ -147,6 +185,118 @@ func checkOutward(r *Rule) error {
 	return err
 }
 
+// spelling says where the pattern of a rule for http is spelled as no request is.
+func spelling(r *Rule) error {
+	if r.Permission != PermissionHTTP {
+		return nil
+	}
+	p, err := endpoint.ParseRequestPattern(r.Pattern)
+	if err != nil {
+		return nil // checkOutward says so
+	}
+	return p.Spelling()
+}
+
+// CheckSpelling refuses rules of a new session whose patterns are spelled as no request is. Rules
+// that were stored before are about what was meant.
+func CheckSpelling(name string, rules []client.RuleOf) error {
+	var errs []error
+	for i, r := range rules {
+		if err := spelling(&Rule{Permission: r.Permission, Pattern: r.Pattern}); err != nil && len(errs) < maxProblems {
+			errs = append(errs, fmt.Errorf("%s rule %d: %w", name, i+1, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Reading says how connections to a place are to be read for the rules of requests.
+type Reading struct {
+	// Requests: some request there may be denied or asked about, so that what begins as one is
+	// read as such.
+	Requests bool
+	// Only: a rule names the place, so that nothing but requests passes. Rule is that one.
+	Only bool
+	Rule string
+	// TLS is the verdict on TLS there, nil where the rules say nothing of it: what a rule for
+	// https asks or denies cannot be told apart.
+	TLS *Verdict
+}
+
+// Reads says how connections to e are to be read.
+func (s *Stack) Reads(e endpoint.Endpoint) Reading {
+	var all Reading
+	for _, rules := range s.layers() {
+		for _, r := range rules {
+			if r.outward == nil || r.outward.http == nil {
+				continue
+			}
+			p := r.outward.http
+			all.Requests = all.Requests || p.About("http", e, r.Action != Deny) && (!p.Every() || r.Action != Allow)
+			if p.Names("http", e) {
+				all.Only, all.Rule = true, r.Source+" ("+r.label+")"
+			}
+		}
+	}
+	if r := s.unread(e); r != nil {
+		all.TLS = &Verdict{Action: Deny, Rule: r.Source, Pattern: r.label, Reason: reasonUnread}
+	}
+	return all
+}
+
+// layers are the list, and the rules of each ceiling.
+func (s *Stack) layers() [][]*rule {
+	all := [][]*rule{s.list}
+	for _, c := range s.ceilings {
+		all = append(all, c.rules)
+	}
+	return all
+}
+
+const reasonUnread = "requests by https cannot be read, so that none passes where a rule asks about some or denies them"
+
+// unread is a rule that asks about requests by https to e, or denies them; nil for none. Those of
+// "*" are about what can be read alone.
+func (s *Stack) unread(e endpoint.Endpoint) *rule {
+	for _, rules := range s.layers() {
+		if r := unreadIn(rules, e); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+func unreadIn(rules []*rule, e endpoint.Endpoint) *rule {
+	for _, r := range slices.Backward(rules) {
+		if r.outward == nil || r.outward.http == nil || !r.outward.http.About("https", e, r.Action != Deny) {
+			continue
+		}
+		switch p := r.outward.http; {
+		case r.Action == Allow && p.Whole():
+			return nil
+		case r.Action != Allow && !p.Every():
+			return r
+		}
+	}
+	return nil
+}
+
+// closes is the decision about a connection on which nothing but https passes, where that may
+// not. On other ports it is seen when the connection begins (see Reading).
+func (s *Stack) closes(q *Request) (decision, bool) {
+	if q.to == nil || q.dialled {
+		return decision{}, false
+	}
+	r := s.unread(*q.to)
+	if r == nil {
+		return decision{}, false
+	}
+	_, alone := r.outward.http.HTTPS()
+	if q.to.Port != 443 && (!alone || !r.outward.http.Names("https", *q.to)) {
+		return decision{}, false
+	}
+	return decision{Deny, r, Join(r.Reason, reasonUnread), layerRules}, true
+}
+
 // Ports are the ports that some rule of the list or a saved approval opens, sorted. every
 // says that a rule opens all of them; 80 and 443 are always there.
 func (s *Stack) Ports() (ports []uint16, every bool) {
@@ -162,90 +312,4 @@ func (s *Stack) Ports() (ports []uint16, every bool) {
 	}
 	slices.Sort(ports)
 	return slices.Compact(ports), every
-}
-
-// Opens reports whether a line of the rules with this address, or with a CIDR that it is in,
-// allows connections to it, and no ceiling denies them: only then may addresses be dialled
-// that are not public. asked says that somebody was asked about this very address and has
-// allowed it; then a line that asks will do.
-func (s *Stack) Opens(a netip.Addr, port uint16, asked bool) bool {
-	q := Connection(endpoint.Endpoint{Host: endpoint.HostOf(a), Port: port})
-	r := decider(s.list, s.above, &q)
-	if r == nil || r.outward == nil || r.outward.host == nil {
-		return false
-	}
-	if _, ok := r.outward.host.Prefix(); !ok || r.Action != Allow && (r.Action != Ask || !asked) {
-		return false
-	}
-	d := s.decide(&q)
-	return d.action == Allow || d.action == Ask && asked
-}
-
-// maxPieces bounds the answer of Private.
-const maxPieces = 1000
-
-// Private are the addresses to which lines with an address or a CIDR allow connections on a
-// port, and no ceiling denies them (see Opens). Where there are more pieces than a bound, the
-// others are left closed.
-func (s *Stack) Private(port uint16) []netip.Prefix {
-	lists := [][]*rule{s.list}
-	for _, c := range s.ceilings {
-		lists = append(lists, c.rules)
-	}
-	var all []netip.Prefix
-	for _, r := range slices.Concat(lists...) {
-		if r.outward == nil || r.outward.host == nil {
-			continue
-		}
-		if p, ok := r.outward.host.Prefix(); ok && !slices.Contains(all, p) && len(all) < maxPieces {
-			all = append(all, p)
-		}
-	}
-	// Each is cut so that none has another in it: then one address speaks for all of a piece.
-	var open []netip.Prefix
-	for _, p := range all {
-		for _, piece := range without(p, all) {
-			if len(open) < maxPieces && s.Opens(piece.Addr(), port, false) {
-				open = append(open, piece)
-			}
-		}
-	}
-	return open
-}
-
-// without is what is left of p beside those of others that are smaller and in it.
-func without(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
-	pieces := []netip.Prefix{p}
-	for _, o := range others {
-		if o.Bits() <= p.Bits() || !p.Contains(o.Addr()) {
-			continue
-		}
-		var next []netip.Prefix
-		for _, piece := range pieces {
-			next = append(next, cut(piece, o)...)
-			if len(next) > maxPieces {
-				return nil
-			}
-		}
-		pieces = next
-	}
-	return pieces
-}
-
-// cut is p without o: for each bit that o has more, the half that o is not in.
-func cut(p, o netip.Prefix) []netip.Prefix {
-	switch {
-	case !p.Overlaps(o):
-		return []netip.Prefix{p}
-	case o.Bits() <= p.Bits():
-		return nil
-	}
-	var all []netip.Prefix
-	for bits := p.Bits() + 1; bits <= o.Bits(); bits++ {
-		b := o.Addr().AsSlice()
-		b[(bits-1)/8] ^= 0x80 >> ((bits - 1) % 8)
-		a, _ := netip.AddrFromSlice(b)
-		all = append(all, netip.PrefixFrom(a, bits).Masked())
-	}
-	return all
 }

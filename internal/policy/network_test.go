@@ -1,13 +1,13 @@
 package policy
 
 import (
-	"math/rand/v2"
-	"net/netip"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/endpoint"
 )
 
 // TestNetworkHasToBeNamed: no wildcard of a permission's name opens or closes the network.
@@ -153,47 +153,190 @@ func TestPortsAndPrivate(t *testing.T) {
 	}
 	narrow := s.With(Ceiling{"session", []Rule{{Permission: "network", Pattern: "10.1.0.0/16", Action: Deny}}})
 	for _, tt := range []struct {
-		addr  string
-		port  uint16
-		asked bool
-		want  bool
+		addr, want string
 	}{
-		{"10.2.0.1", 99, false, true},
-		{"10.9.0.1", 99, false, false},
-		{"10.1.0.1", 99, false, false},  // by the session
-		{"127.0.0.1", 80, false, false}, // "*" opens nothing that is private
-		{"192.168.1.1", 80, false, false},
-		{"192.168.1.1", 80, true, true},
-		{"192.168.1.1", 81, true, false},
+		{"10.2.0.1:99", "allow rules.toml:5"},
+		{"10.9.0.1:99", "deny rules.toml:6"},
+		{"10.1.0.1:99", "deny session"},
+		{"127.0.0.1:80", "allow default"}, // "*" says nothing of what is dialled
+		{"192.168.1.1:80", "ask rules.toml:7"},
+		{"192.168.1.1:81", "allow default"},
+		{"8.8.8.8:81", "allow default"},
 	} {
-		if got := narrow.Opens(netip.MustParseAddr(tt.addr), tt.port, tt.asked); got != tt.want {
-			t.Errorf("%+v: %t", tt, got)
+		e, err := endpoint.Parse(tt.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := Address(e)
+		v := narrow.JudgeOne(&q)
+		if got := string(v.Action) + " " + v.Rule; got != tt.want && (tt.want != "deny session" || v.Action != Deny) {
+			t.Errorf("%s is %s, want %s", tt.addr, got, tt.want)
+		}
+	}
+	saved := narrow.Remember([]Rule{{Permission: "network", Pattern: "192.168.1.1", Action: Allow}})
+	e, _ := endpoint.Parse("192.168.1.1:80")
+	if q := Address(e); saved.JudgeOne(&q).Action != Allow {
+		t.Error("a saved approval for an address is not one for dialling it")
+	}
+}
+
+// stackOf reads rules, for the default profile.
+func stackOf(t *testing.T, rules string) *Stack {
+	t.Helper()
+	set, err := Parse("rules.toml", []byte(rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := set.Stack("build", "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestLiteralIsDialled: a line with addresses decides about a literal address too, whatever "*" below
+// it says.
+func TestLiteralIsDialled(t *testing.T) {
+	s := stackOf(t, "[permission.network]\n\"12.0.0.0/24\" = \"deny\"\n\"12.0.0.9\" = \"allow\"\n\"*\" = \"allow\"\n")
+	for text, want := range map[string]Action{"12.0.0.5:443": Deny, "12.0.0.9:443": Allow, "12.0.1.5:443": Allow, "a.example:443": Allow} {
+		if v := s.Judge([]Request{requestOf(PermissionNetwork, text)}); v.Action != want {
+			t.Errorf("%s: %+v", text, v)
 		}
 	}
 }
 
-// TestPrivateIsOpens: the pieces are just the addresses that Opens gives.
-func TestPrivateIsOpens(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	prefix := func() string {
-		a := netip.AddrFrom4([4]byte{10, 0, 0, byte(random.UintN(256))})
-		p, _ := a.Prefix(24 + random.IntN(9))
-		return p.String()
-	}
-	for range 200 {
-		var list, narrow []Rule
-		for range 6 {
-			list = append(list, Rule{Permission: "network", Pattern: prefix() + ":*", Action: []Action{Allow, Allow, Ask, Deny}[random.IntN(4)]})
-			narrow = append(narrow, Rule{Permission: "network", Pattern: prefix(), Action: []Action{Allow, Allow, Allow, Deny}[random.IntN(4)]})
+// TestPlainReading: what denies some requests denies them as a lenient server reads them.
+func TestPlainReading(t *testing.T) {
+	s := stackOf(t, `[permission.http]
+"* http://h.example/dir/*" = "deny"
+"* http://h.example/secret*" = "deny"
+"* http://h.example/q?admin=1*" = "deny"
+"* http://h.example/exact" = "deny"
+"* http://h.example/%E4%B8%AD*" = "deny"
+"* http://h.example/star/%2A*" = "deny"
+"* http://closed.example/*" = "deny"
+"* http://closed.example/@scope%2Fpkg" = "allow"
+"* http://closed.example/search?*" = "allow"
+`)
+	for text, want := range map[string]Action{
+		"h.example/dir/x": Deny, "h.example/dir%2Fx": Deny, "h.example/dir%2fx": Deny, "h.example/dir%5Cx": Deny, "h.example/dir;a=b/x": Deny, "h.example/dir;/x": Deny,
+		"H.Example:80//dir//x": Deny, "h.example/%2Fsecret": Deny, "h.example/%73ecret": Deny, "h.example/;/secret": Deny, "h.example:8080/%2Fsecret": Deny,
+		"h.example/q?admin=1": Deny, "h.example/q?%61dmin=1": Deny, "h.example/q?admin%3D1": Deny, "h.example/q?admin=%31": Deny, "h.example/q;x?admin=1": Deny,
+		"h.example/exact?": Deny, "h.example/exact;x": Deny, "h.example/%65xact?": Deny, "h.example/%e4%b8%adx": Deny,
+		"h.example/star/%2Ax": Deny, "h.example/star/%2Ax?": Deny,
+		"h.example/dirx": Allow, "h.example/exact?x": Allow, "h.example/star/x": Allow, "h.example/q?b=%20+": Allow, "h.example/a%2Fb;c": Allow,
+		"closed.example/@scope%2fpkg": Allow, "closed.example/@scope/pkg": Deny, "closed.example/search?q=a%20b+c": Allow, "closed.example/x%2f..%2fy": "",
+	} {
+		requests, _, err := Outgoing(PermissionHTTP, requestInput("GET http://"+text))
+		if err != nil {
+			if want != "" {
+				t.Errorf("%s: %v", text, err)
+			}
+			continue
 		}
-		s := (&Stack{list: compileAll(list)}).With(Ceiling{"session", narrow})
-		open := s.Private(99)
-		for i := range 256 {
-			a := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
-			got := slices.ContainsFunc(open, func(p netip.Prefix) bool { return p.Contains(a) })
-			if want := s.Opens(a, 99, false); got != want {
-				t.Fatalf("%s: %t, want %t\nrules %+v\nceiling %+v\npieces %v", a, got, want, list, narrow, open)
+		if v := s.Judge(requests); v.Action != want {
+			t.Errorf("%s is %s by %s, want %s", text, v.Action, v.Pattern, want)
+		}
+		if e := s.Explain(requests)[0]; e.Action != string(want) || want == Deny && !slices.ContainsFunc(e.Matches, func(m client.PolicyMatch) bool { return m.Winner && m.Action == e.Action }) {
+			t.Errorf("%s is explained as %+v", text, e)
+		}
+	}
+}
+
+func requestInput(text string) json.RawMessage {
+	in, _ := OutgoingInput(PermissionHTTP, text)
+	return in
+}
+
+// TestSpelling: a path that no request has is refused, with the one that is meant; rules that were
+// stored before are about that.
+func TestSpelling(t *testing.T) {
+	for path, want := range map[string]string{
+		"/%e4%b8%ad*": `write "/%E4%B8%AD*"`, "/a%2fb*": `write "/a%2Fb*"`, "//x*": `write "/x*"`, "/./x*": `write "/x*"`, "/x/.": `write "/x/"`,
+		"/%41*": `write "/A*"`, "/x/../up*": "no request has such a path", "/x%2*": "no request has such a path",
+		"/x*": "", "/*": "", "/a%2Fb?c=%2f//*": "", "/.git/*": "", "/..*": "", "/v?/*": "",
+	} {
+		pattern := "* http://h.example" + path
+		_, err := Parse("rules.toml", []byte("[permission.http]\n\""+pattern+"\" = \"deny\"\n"))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+		rules := []client.RuleOf{{Permission: "http", Pattern: pattern, Action: "deny"}}
+		if err := CheckSpelling("session", rules); (err == nil) != (want == "") {
+			t.Errorf("%s of a session: %v", path, err)
+		}
+		if _, err := CheckRules("session", rules); err != nil {
+			t.Errorf("%s of a stored session: %v", path, err)
+		}
+	}
+	rules, err := ParseCeiling("w", []byte("[permission.http]\n\"* http://h.example//x*\" = \"deny\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := stackOf(t, "").With(Ceiling{"worktree", rules})
+	if v := s.Judge([]Request{requestOf(PermissionHTTP, "GET http://h.example//xy")}); v.Action != Deny {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestHTTPSIsNotRead: a rule that asks about some requests by https, or denies them, closes the
+// connection, and says so when it is read.
+func TestHTTPSIsNotRead(t *testing.T) {
+	set, err := Parse("rules.toml", []byte(`[permission.network]
+"*" = "allow"
+"*.example:*" = "allow"
+[permission.http]
+"* https://closed.example/*" = "deny"
+"* https://closed.example/ok/*" = "allow"
+"POST *://both.example/*" = "ask"
+"GET https://port.example:8443/*" = "deny"
+"* https://again.example/x*" = "deny"
+"* https://again.example/*" = "allow"
+"* https://fine.example/*" = "allow"
+"* http://plain.example/*" = "deny"
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []int
+	for _, w := range set.Warnings() {
+		lines = append(lines, w.Line)
+	}
+	if want := []int{5, 6, 7, 8, 9, 10, 11}; !slices.Equal(lines, want) {
+		t.Errorf("warnings %v, want lines %v", set.Warnings(), want)
+	}
+	s, err := set.Stack("build", "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]Action{
+		"closed.example:443": Deny, "closed.example:22": Allow, "closed.example:80": Allow, "both.example:443": Deny, "both.example:80": Allow,
+		"port.example:8443": Deny, "port.example:443": Allow, "again.example:443": Allow, "fine.example:443": Allow, "plain.example:443": Allow, "plain.example:80": Allow,
+	} {
+		if v := s.Judge([]Request{requestOf(PermissionNetwork, text)}); v.Action != want || want == Deny && !strings.Contains(v.Reason, "cannot be read") {
+			t.Errorf("%s: %+v, want %s", text, v, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"closed.example:22": "tls", "both.example:80": "requests only", "plain.example:80": "requests only", "plain.example:22": "requests", "fine.example:22": "", "x.example:80": "",
+	} {
+		e, _ := endpoint.Parse(text)
+		r := s.Reads(e)
+		var got []string
+		for word, on := range map[string]bool{"requests": r.Requests, "only": r.Only, "tls": r.TLS != nil} {
+			if on {
+				got = append(got, word)
 			}
 		}
+		slices.Sort(got)
+		slices.Reverse(got)
+		if g := strings.Join(got, " "); g != want {
+			t.Errorf("%s is read as %q, want %q", text, g, want)
+		}
+	}
+	// "*" is about what can be read.
+	s = stackOf(t, "[permission.network]\n\"*\" = \"allow\"\n[permission.http]\n\"*\" = \"deny\"\n")
+	if v := s.Judge([]Request{requestOf(PermissionNetwork, "a.example:443")}); v.Action != Allow {
+		t.Errorf("%+v", v)
 	}
 }

@@ -59,6 +59,9 @@ type Request struct {
 	// set them.
 	to   *endpoint.Endpoint
 	http *endpoint.Request
+	// dialled: to is an address to dial, which lines with addresses decide. plain: http is read as
+	// by a lenient server.
+	dialled, plain bool
 }
 
 // SourceDefault is the Rule.Source of what holds without a configuration.

@@ -109,7 +109,31 @@ const (
 // strictest counts; then an ask may have been answered for good, or have nobody
 // to answer it.
 func (s *Stack) decide(q *Request) decision {
+	d, _ := s.decideAs(q)
+	return d
+}
+
+// decideAs is decide, with the reading of the request that it is about.
+func (s *Stack) decideAs(q *Request) (decision, *Request) {
+	d, as := s.decideOne(q), q
+	for _, other := range q.readings() {
+		if o := s.decideOne(&other); readrule.Strictness(o.action) > readrule.Strictness(d.action) {
+			d, as = o, &other
+		}
+	}
+	if d.action != Deny {
+		if o, closed := s.closes(q); closed {
+			return o, q
+		}
+	}
+	return d, as
+}
+
+func (s *Stack) decideOne(q *Request) decision {
 	d := decision{action: Ask, reason: "no rule is about it", layer: layerRules}
+	if q.dialled {
+		d = decision{action: Allow, layer: layerRules}
+	}
 	if r := decider(s.list, s.above, q); r != nil {
 		d = decision{r.Action, r, r.Reason, layerRules}
 	}

@@ -32,6 +32,9 @@ func (dm *daemon) checkRules(tenant string, r *client.SessionCreate) error {
 	if _, err := policy.CheckRules("session", r.Permission); err != nil {
 		return fault.Invalid.Errorf("permission: %v", err)
 	}
+	if err := policy.CheckSpelling("session", r.Permission); err != nil {
+		return fault.Invalid.Errorf("permission: %v", err)
+	}
 	return nil
 }
 

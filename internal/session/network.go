@@ -129,12 +129,30 @@ func (n network) openNames(session string) (*os.File, error) {
 func (n network) gateOf(s *Session) *gate.Gate {
 	return gate.New(gate.Config{
 		Session: s.id, Tenant: s.tenant.Name, Calls: s.calls, Store: n.roster.store, Log: s.log,
-		Stack: func() *policy.Stack { return s.judge.Rules(s.Row().Profile).Stack() },
+		Stack:    func() *policy.Stack { return s.judge.Rules(s.Row().Profile).Stack() },
+		Revision: s.judge.Revision, Closed: n.closed(s.tenant.Name),
 		Learn: func() bool { return n.roster.settings.Load().network(s.tenant.Name).Learn },
 		Observe: func(verdict string, up, down int64, dial time.Duration) {
 			n.roster.observe(func(o Observer) { o.Connection(verdict, up, down, dial) })
 		},
 	})
+}
+
+// closed gives the function that says why a live session has no network any more: the configuration
+// gives none now. A session of a daemon of one user may have been made with one all the same.
+func (n network) closed(tenant string) func() string {
+	none := func() (*Settings, bool) {
+		set := n.roster.settings.Load()
+		return set, set.network(tenant).Mode != client.NetworkRules
+	}
+	set, already := none()
+	asked := already && set.Private
+	return func() string {
+		if _, now := none(); now && !asked {
+			return `it is "none" now`
+		}
+		return ""
+	}
 }
 
 // commonPorts are listened at where a rule opens every port, or what no line is about is
@@ -211,6 +229,7 @@ func (s *Session) rulesChanged(tls []uint16) {
 	if err := w.net.SetPorts(ports, tls); err != nil {
 		s.log.Warn("listen at the ports of the rules", "error", err)
 	}
+	w.net.Rejudge()
 }
 
 // Networks tells what sessions reached.

@@ -106,3 +106,41 @@ func TestAskedConnection(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 }
+
+// TestNetworkTakenBack: a reload moves the revision of a live session's rules, which says what of its
+// connections stands; where it gives no network, none does.
+func TestNetworkTakenBack(t *testing.T) {
+	h := newHouse(t)
+	h.set.Network.Mode = client.NetworkRules
+	h.set.Policy = rules(t, "[permission]\nnetwork = \"allow\"\n")
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	live := h.m.live()[0]
+	closed := network{roster: h.m.roster}.closed(s.Tenant)
+	to, err := endpoint.Parse("example.com:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stands := func() policy.Action {
+		return live.calls.Outgoing(t.Context(), &call.Outgoing{Request: policy.Connection(to), Standing: true}).Action
+	}
+	before := live.judge.Revision()
+	if why := closed(); why != "" || stands() != policy.Allow || live.judge.Revision() != before {
+		t.Errorf("before: %q, %s", why, stands())
+	}
+	for _, action := range []string{"ask", "deny"} { // nobody is asked about what is open
+		h.reload(func(s *Settings) { s.Policy = rules(t, "[permission]\nnetwork = \""+action+"\"\n") })
+		if stands() != policy.Deny || live.judge.Revision() == before {
+			t.Errorf("%s: it stands, or the revision is the same", action)
+		}
+		before = live.judge.Revision()
+	}
+	h.reload(func(s *Settings) { s.Network.Mode = client.NetworkNone })
+	if closed() == "" {
+		t.Error("the configuration gives no network, and the session has one")
+	}
+	h.reload(func(s *Settings) { s.Network.Mode = client.NetworkRules })
+	if why := closed(); why != "" {
+		t.Errorf("after it gives one again: %q", why)
+	}
+}

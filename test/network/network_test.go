@@ -86,7 +86,7 @@ func testDenied(t *testing.T, r *rig) {
 	has(t, got,
 		"network: GET http://denied.example/ was denied by default (network \"*\")\n",
 		"config.toml:", `(http "* http://allowed.example/secret/*"): secrets stay there`,
-		"rebound.example:80: 10.30.0.1:80 is not a public address, and no line of the rules names it",
+		"rebound.example:80: it leads to what is not a public address, and no line of the rules names it",
 	)
 	lines := strings.Split(strings.TrimSpace(got.Output), "\n")
 	tail := lines[max(0, len(lines)-5):]
@@ -104,7 +104,7 @@ func testDenied(t *testing.T, r *rig) {
 	// Control: what listens at the refused address answers where a line lets it.
 	before := r.reached.Load()
 	open := r.session(client.SessionCreate{Permission: []client.RuleOf{{Permission: "network", Pattern: "10.20.0.1", Action: "deny"}}})
-	if got := r.bash(open, "curl -sS http://allowed.example/"); !strings.Contains(got.Output, "10.20.0.1:80 is not a public address") {
+	if got := r.bash(open, "curl -sS http://allowed.example/"); !strings.Contains(got.Output, `was denied by session rule 1 (network "10.20.0.1")`) {
 		t.Errorf("a session's own rule does not narrow: %s", got.Output)
 	}
 	if r.reached.Load() != before {

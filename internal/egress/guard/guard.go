@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"syscall"
 
 	"code.dny.dev/ssrf"
@@ -24,15 +23,15 @@ type RefusedError struct {
 
 // Error implements error.
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("%s is not a public address, and no line of the rules names it", e.Address)
+	return "it leads to what is not a public address, and no line of the rules names it" // inside a session a name's address is not said
 }
 
 // Unwrap gives the kind of the address.
 func (e *RefusedError) Unwrap() error { return e.Why }
 
-// Control is for net.Dialer.Control. Addresses in allowed pass, whatever they are; of all
-// others those that are public, and not this host's.
-func Control(allowed []netip.Prefix) func(network, address string, c syscall.RawConn) error {
+// Control is for net.Dialer.Control. opens is asked about each address: an error refuses it, true
+// lets it pass whatever it is, and of all others those pass that are public, and not this host's.
+func Control(opens func(netip.Addr) (bool, error)) func(network, address string, c syscall.RawConn) error {
 	public := ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(metadata...))
 	return func(network, address string, c syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
@@ -40,8 +39,8 @@ func Control(allowed []netip.Prefix) func(network, address string, c syscall.Raw
 			return fmt.Errorf("dial %q: %w", address, err)
 		}
 		to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-		if slices.ContainsFunc(allowed, func(p netip.Prefix) bool { return p.Contains(to.Addr()) }) {
-			return nil
+		if open, err := opens(to.Addr()); err != nil || open {
+			return err
 		}
 		if err := public.Safe(network, address, c); err != nil {
 			return &RefusedError{to, err}

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -38,6 +37,10 @@ type Config struct {
 	Calls           Calls
 	// Stack gives the rules of the moment; nil where everything is denied.
 	Stack func() *policy.Stack
+	// Revision changes with the rules.
+	Revision func() uint64
+	// Closed says why the session has no network any more; "" while it has.
+	Closed func() string
 	// Learn says whether what no line of the rules is about is allowed.
 	Learn func() bool
 	Store *store.Store
@@ -90,25 +93,58 @@ func (g *Gate) Connect(ctx context.Context, r egress.Request) egress.Verdict {
 		return egress.Verdict{Rule: "default", Reason: err.Error()}
 	}
 	to := endpoint.Endpoint{Host: host, Port: r.Port}
-	v := g.judge(ctx, r, policy.Connection(to))
-	if v.Allow {
-		v.Private = g.private(to)
+	q := policy.Connection(to)
+	if r.Address.IsValid() {
+		q = address(&r)
 	}
-	return v
+	return g.judge(ctx, r, q)
 }
 
-// private are the addresses that are not public and may be dialled for an allowed connection.
-func (g *Gate) private(to endpoint.Endpoint) []netip.Prefix {
+func address(r *egress.Request) policy.Request {
+	return policy.Address(endpoint.Endpoint{Host: endpoint.HostOf(r.Address), Port: r.Port})
+}
+
+// Opens implements egress.Gate. Where nobody has named an address, it has to be public.
+func (g *Gate) Opens(r egress.Request) (egress.Verdict, egress.Opening) {
 	st := g.cfg.Stack()
 	if st == nil {
-		return nil
+		return egress.Verdict{}, egress.Refused
 	}
-	open := st.Private(to.Port)
-	// Somebody may have been asked about this very address.
-	if a, ok := to.Host.Addr(); ok && st.Opens(a, to.Port, true) {
-		open = append(open, netip.PrefixFrom(a, a.BitLen()))
+	q := address(&r)
+	v := st.JudgeOne(&q)
+	out := verdict(&v)
+	switch {
+	case v.Action == policy.Ask:
+		return out, egress.Asked
+	case v.Action != policy.Allow:
+		return out, egress.Refused
+	case v.Pattern == "":
+		return out, egress.Public
 	}
-	return open
+	return out, egress.Named
+}
+
+// Reads implements egress.Gate.
+func (g *Gate) Reads(r egress.Request) egress.Reading {
+	host, err := endpoint.ParseHost(r.Host)
+	st := g.cfg.Stack()
+	if err != nil || st == nil {
+		return egress.Reading{Requests: true, Only: true} // it is denied anyway
+	}
+	read := st.Reads(endpoint.Endpoint{Host: host, Port: r.Port})
+	out := egress.Reading{Requests: read.Requests, Only: read.Only, Rule: read.Rule}
+	if read.TLS != nil {
+		v := verdict(read.TLS)
+		out.TLS = &v
+	}
+	return out
+}
+
+// Revision implements egress.Gate.
+func (g *Gate) Revision() uint64 { return g.cfg.Revision() }
+
+func verdict(v *policy.Verdict) egress.Verdict {
+	return egress.Verdict{Allow: v.Action == policy.Allow, Rule: ruleText(v), Reason: v.Reason}
 }
 
 // HTTP implements egress.Gate.
@@ -121,8 +157,11 @@ func (g *Gate) HTTP(ctx context.Context, r egress.Request) egress.Verdict {
 }
 
 func (g *Gate) judge(ctx context.Context, r egress.Request, q policy.Request) egress.Verdict {
-	v := g.cfg.Calls.Outgoing(ctx, &call.Outgoing{Request: q, Calls: r.Calls, Exact: r.Exact, Learn: g.cfg.Learn()})
-	return egress.Verdict{Allow: v.Action == policy.Allow, Rule: ruleText(&v), Reason: v.Reason}
+	if why := g.cfg.Closed(); why != "" {
+		return egress.Verdict{Rule: "[network] mode", Reason: why}
+	}
+	v := g.cfg.Calls.Outgoing(ctx, &call.Outgoing{Request: q, Calls: r.Calls, Exact: r.Exact, Learn: g.cfg.Learn(), Standing: r.Standing})
+	return verdict(&v)
 }
 
 // ruleText names the rule that decided, as config.toml:12 (network "*").
