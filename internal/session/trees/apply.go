@@ -58,6 +58,9 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 	x.keep(ctx, x.tree)
 	m, err := x.moved(ctx, x.tree)
 	if err == nil {
+		err = coupled(m, &r)
+	}
+	if err == nil {
 		err = complete(m, r)
 	}
 	if err != nil {

@@ -131,6 +131,11 @@ func (k *seen) look(ctx context.Context, s *shared, t *layers.Tree, all bool) (e
 	if err := k.walk(ctx, int(upper.Fd()), "", &f); err != nil || len(f.written)+len(f.removed)+len(f.dirs) == 0 {
 		return err
 	}
+	if len(f.dirs) > 0 { // one may have been moved there
+		if err := s.keepOrigins(ctx, t); err != nil {
+			return err
+		}
+	}
 	n, also, err := l.Keep(ctx, slices.Concat(f.written, f.removed, slices.Sorted(maps.Keys(f.dirs))), maxKept-k.kept)
 	k.kept += n
 	if err != nil || len(t.Lower) > 0 && fresh {

@@ -204,7 +204,7 @@ func TestNeverRelaid(t *testing.T) {
 		},
 		"discard": func() error { return alone(func(x *subject) error { return x.discardAll(t.Context()) }) },
 		"apply": func() error {
-			return alone(func(x *subject) error { return x.settle(t.Context(), p, &moves{some: true}) })
+			return alone(func(x *subject) error { return x.settle(t.Context(), p, &moves{all: make([]layers.Moved, 1)}) })
 		},
 	} {
 		if err := do(); !errors.Is(err, fault.Conflict) {

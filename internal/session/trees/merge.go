@@ -224,7 +224,7 @@ func first(c *client.Changes) string {
 // change is written there. Where there is none nothing has to be done; a disk that is getting
 // full is another reason, since only older checkpoints have some of what is on it.
 func (x *subject) settle(ctx context.Context, p auth.Principal, before *moves) error {
-	leads := before.some
+	leads := len(before.all) > 0
 	if !leads {
 		enough, err := x.store.HalfFree(x.tree.Disk)
 		if err != nil || enough || len(x.tree.Lower) == 0 {
@@ -274,7 +274,7 @@ func (x *subject) settle(ctx context.Context, p auth.Principal, before *moves) e
 	}
 	x.dumped = true
 	lost := slices.DeleteFunc(after.lost, func(i layers.Incomplete) bool { return slices.Contains(after.long, i) })
-	if x.tree, err = x.store.Settle(x.row.ID, lower, lost); err != nil {
+	if x.tree, err = x.store.Settle(x.row.ID, lower, lost, before.byOrigin(x.tree.Moved)); err != nil {
 		return err
 	}
 	return x.lay(ctx, tree)

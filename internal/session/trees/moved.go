@@ -3,9 +3,12 @@ package trees
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -19,6 +22,7 @@ import (
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/thread"
+	"github.com/toold/toold/internal/tool/run/ignore"
 	"github.com/toold/toold/internal/worktree/apply"
 	"github.com/toold/toold/internal/worktree/layers"
 )
@@ -29,9 +33,11 @@ const maxBelow = 200_000
 
 // moves is what is known of the moved directories of a tree.
 type moves struct {
-	some  bool // there are any
-	lost  []layers.Incomplete
-	named map[string]bool // the paths of lost: there may be a hundred thousand
+	all []layers.Moved
+	// before are those that the layers do not say any more, by their paths in the source.
+	before map[string]string
+	lost   []layers.Incomplete
+	named  map[string]bool // the paths of lost: there may be a hundred thousand
 	// away are those of lost whose files may come back: no layer is to be made without them.
 	away []layers.Incomplete
 	// unknown are those of which it could not be seen whether anything is lost.
@@ -53,7 +59,7 @@ func (s *shared) moved(ctx context.Context, t *layers.Tree) (*moves, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for moved directories: %w", err)
 	}
-	m := &moves{some: len(all) > 0, lost: slices.Clone(t.Incomplete), named: map[string]bool{}, origins: map[string]string{}}
+	m := &moves{all: all, before: t.Moved, lost: slices.Clone(t.Incomplete), named: map[string]bool{}, origins: map[string]string{}}
 	for _, i := range m.lost {
 		m.named[i.Path] = true
 	}
@@ -148,6 +154,24 @@ type sourceLook struct {
 	longer int   // by how many bytes paths in the session are longer than in the source
 	left   int   // of maxBelow
 	known  map[string]string
+	// names are those of all entries that were found below a directory, first the first directory that
+	// has got or lost some. With compares the look goes on then: the names decide.
+	names    []string
+	first    string
+	compares bool
+}
+
+// namesMark stands in Tree.Origins before what tells the names below a directory from all others.
+const namesMark = " names:"
+
+// sum tells the names that were found from all others.
+func (l *sourceLook) sum() string {
+	slices.Sort(l.names)
+	sum := sha256.New()
+	for _, name := range l.names {
+		_, _ = io.WriteString(sum, name) // a hash takes all
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
 // place is what the source has where a moved directory comes from.
@@ -190,13 +214,21 @@ func (l *sourceLook) at(d *layers.Moved) place {
 		return unseen(err)
 	}
 	is, err := identity(fd, handle)
-	switch was, known := l.known[d.From]; {
+	was, known := l.known[d.From]
+	was, names, _ := strings.Cut(was, namesMark)
+	switch {
 	case err != nil:
 		return unseen(err)
 	case known && was != is, !known && d.Handle != nil && handle != nil && string(d.Handle) != string(handle):
 		return place{why: "where another directory is now", gone: true}
 	}
+	l.names, l.first, l.compares = nil, "", names != ""
 	in, err := l.changed(fd, d.From)
+	if sum := l.sum(); l.compares && in == "" && l.first != "" && err == nil && sum != names {
+		in = l.first
+	} else if in == "" {
+		is += namesMark + sum
+	}
 	switch {
 	case errors.Is(err, errTooMuch):
 		return place{why: plain.Cause(err)}
@@ -241,14 +273,17 @@ func identity(fd int, handle []byte) (string, error) {
 }
 
 // changed finds the first directory, this one or below it, that got or lost entries since
-// the session began. Its change time says so, which no program can set.
+// the session began. Its change time says so, which no program can set. But that is new too where
+// a file was saved by a rename: where the names are known, these say it.
 func (l *sourceLook) changed(dir int, name string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(dir, &st); err != nil {
 		return "", err
 	}
 	if st.Ctim.Nano() > l.since {
-		return name, nil
+		if l.first = cmp.Or(l.first, name); !l.compares {
+			return name, nil
+		}
 	}
 	fd, err := beneath.Open(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if shut(err) {
@@ -277,8 +312,11 @@ func (l *sourceLook) changed(dir int, name string) (string, error) {
 			if len(name)+1+len(e.Name())+l.longer > beneath.MaxPath {
 				return "", errTooLong
 			}
-			if !e.IsDir() {
+			if whole := path.Join(name, e.Name()); !e.IsDir() {
+				l.names = append(l.names, whole+"\x00")
 				continue
+			} else {
+				l.names = append(l.names, whole+"/\x00")
 			}
 			if in, err := l.below(fd, e.Name(), path.Join(name, e.Name())); in != "" || err != nil {
 				return in, err
@@ -299,6 +337,62 @@ func (l *sourceLook) below(parent int, name, whole string) (string, error) {
 	}
 	defer unix.Close(fd)
 	return l.changed(fd, whole)
+}
+
+// coupled leaves out both names of a directory that was moved in the session where a request leaves
+// out one by a pattern: the other one alone would take its files from the source, or double them.
+func coupled(m *moves, r *client.ApplyRequest) error {
+	if len(r.Exclude) == 0 {
+		return nil
+	}
+	chooses, err := apply.Choice(*r)
+	if err != nil {
+		return err
+	}
+	all := *r
+	all.Exclude = nil
+	asked, err := apply.Choice(all)
+	if err != nil {
+		return err
+	}
+	more := slices.Clone(r.Exclude)
+	moved := m.byOrigin(m.before)
+	for _, from := range slices.Sorted(maps.Keys(moved)) {
+		for _, side := range [][2]string{{moved[from], from}, {from, moved[from]}} {
+			this, other := side[0], side[1]
+			if asked(this) && !chooses(this) && len(more) < ignore.MaxPatterns && len(other) < ignore.MaxPattern/2 {
+				more = append(more, "/"+patternOf(other))
+			}
+		}
+	}
+	r.Exclude = more
+	return nil
+}
+
+// byOrigin adds moved directories to others, by their paths in the source.
+func (m *moves) byOrigin(others map[string]string) map[string]string {
+	all := maps.Clone(others)
+	for _, d := range m.all {
+		if all == nil {
+			all = make(map[string]string)
+		}
+		if d.From != "" && len(all) < layers.MaxOrigins {
+			all[d.From] = d.Path
+		}
+	}
+	return all
+}
+
+// patternOf is a pattern as in a .gitignore that matches a path alone.
+func patternOf(path string) string {
+	var b strings.Builder
+	for i := range len(path) {
+		if strings.IndexByte(`\*?[]!# `, path[i]) >= 0 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(path[i])
+	}
+	return b.String()
 }
 
 // concerns says whether something that is done to these paths, all without any, is done to an
@@ -329,16 +423,13 @@ func complete(m *moves, r client.ApplyRequest) error {
 	if r.Force {
 		lost = m.long // what is missing already can be given up, and nothing else
 	}
+	chooses, err := apply.Choice(r)
+	if err != nil {
+		return err
+	}
 	var found []layers.Incomplete
 	for _, i := range lost {
-		made, err := apply.Chooses(r, i.Path)
-		if err != nil {
-			return err
-		}
-		taken, err := apply.Chooses(r, cmp.Or(i.From, "."))
-		if err != nil {
-			return err
-		}
+		made, taken := chooses(i.Path), chooses(cmp.Or(i.From, "."))
 		if made || taken && !i.Gone || i.From == "" || slices.ContainsFunc(r.Paths, func(p string) bool { return within(p, i.From) }) {
 			found = append(found, i)
 		}
@@ -368,14 +459,14 @@ func complete(m *moves, r client.ApplyRequest) error {
 	}
 	if among(m.long) {
 		return fault.Conflict.Errorf("%w", e).At(places).
-			Next("give it a shorter path in the session, or in a fork of it (toolctl fork), and apply again; or apply all else (--exclude both paths)")
+			Next("give it a shorter path in the session, or in a fork of it (toolctl fork), and apply again; or apply all else (--exclude either path)")
 	}
 	if among(m.unknown) {
 		return fault.Overloaded.Errorf("%w", e).At(places).
 			Next("see that the file system of the source works and apply again; or apply what is left with --force, or all else (--exclude)")
 	}
 	return fault.Conflict.Errorf("%w", e).At(places).
-		Next("put " + plain.Name(found[0].From) + " back as it was and apply again; or look at what is left (toolctl diff), then apply that with --force, or all else (--exclude)")
+		Next("put " + plain.Name(found[0].From) + " back as it was and apply again; or look at what is left (toolctl diff), then apply that with --force, or all else (--exclude " + plain.Name(found[0].Path) + ", which leaves out both names)")
 }
 
 // maxLost bounds the incomplete directories that an error names.
@@ -412,6 +503,12 @@ func (s *shared) keepMoved(ctx context.Context, t *layers.Tree) error {
 	if err != nil || handle != nil {
 		return err
 	}
+	return s.keepOrigins(ctx, t)
+}
+
+// keepOrigins keeps what moved directories are in the source, and the names in them, as long as that is
+// what the session began with.
+func (s *shared) keepOrigins(ctx context.Context, t *layers.Tree) error {
 	m, err := s.moved(ctx, t)
 	if err != nil {
 		return err

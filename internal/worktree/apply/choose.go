@@ -67,15 +67,17 @@ func newChooser(r client.ApplyRequest, more []string) (*chooser, error) {
 	return ch, nil
 }
 
-// Chooses says whether a request is for a directory as such.
-func Chooses(r client.ApplyRequest, dir string) (bool, error) {
+// Choice gives what says whether a request is for a directory as such.
+func Choice(r client.ApplyRequest) (chooses func(dir string) bool, err error) {
 	r.IncludeSensitive = true
 	ch, err := newChooser(r, nil)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	ch.above = []level{{path: ".", asked: len(ch.paths) == 0 || ch.paths["."]}}
-	return ch.reason(&change{path: dir, kind: beneath.Dir, status: client.ChangeAdded}, false) == chosen, nil
+	return func(dir string) bool {
+		ch.above = []level{{path: ".", asked: len(ch.paths) == 0 || ch.paths["."]}}
+		return ch.reason(&change{path: dir, kind: beneath.Dir, status: client.ChangeAdded}, false) == chosen
+	}, nil
 }
 
 // choose says of each change why it is not applied, if so.

@@ -111,6 +111,9 @@ type Tree struct {
 	// paths there, since the layers may not. They are those of all checkpoints, too. A map is not
 	// changed, but replaced.
 	Origins map[string]string `json:"origins,omitempty"`
+	// Moved are the directories that were moved before the layers were made one, which do not say it any
+	// more: their paths by those in the source, at most MaxOrigins. A map is not changed, but replaced.
+	Moved map[string]string `json:"moved,omitempty"`
 	// Wrote is when the session's own changes were last written to the source, in ns.
 	Wrote int64 `json:"wrote,omitempty"`
 	// Ended is when its session ended; zero while it lives.

@@ -142,7 +142,7 @@ func (s *Store) Restore(session, checkpoint string) (*Tree, error) {
 
 // Reset drops all that the tree has, but for its checkpoints.
 func (s *Store) Reset(session string) (*Tree, error) {
-	return s.reset(session, func(t *Tree) ([]string, error) { t.Incomplete = nil; return nil, nil })
+	return s.reset(session, func(t *Tree) ([]string, error) { t.Incomplete, t.Moved = nil, nil; return nil, nil })
 }
 
 func (s *Store) reset(session string, to func(*Tree) ([]string, error)) (*Tree, error) {
@@ -178,9 +178,9 @@ func (s *Store) reset(session string, to func(*Tree) ([]string, error)) (*Tree, 
 // Settle gives the tree lower layers that are what all of its own are together, but for what
 // is lost of moved directories. It is not laid, unless the session is over, and goes on on their
 // disk. Of the layers those stay that have something in them.
-func (s *Store) Settle(session string, lower []string, lost []Incomplete) (*Tree, error) {
+func (s *Store) Settle(session string, lower []string, lost []Incomplete, moved map[string]string) (*Tree, error) {
 	return s.reset(session, func(t *Tree) ([]string, error) {
-		t.Incomplete = lost
+		t.Incomplete, t.Moved = lost, moved
 		lower = slices.DeleteFunc(slices.Clone(lower), s.empty)
 		if len(lower) > 0 && t.Disk != "" {
 			t.Disk, _ = split(lower[0])
@@ -209,7 +209,7 @@ func (s *Store) Applied(session string, since int64) (*Tree, error) {
 		if t.begin(since); !t.Ended.IsZero() {
 			t.Checkpoints = nil
 		}
-		t.Incomplete, t.Origins = nil, nil
+		t.Incomplete, t.Origins, t.Moved = nil, nil, nil
 		return nil, nil
 	})
 }

@@ -27,7 +27,7 @@ func TestIncompleteOfCheckpoints(t *testing.T) {
 		case 1:
 			_, err = Forgive(s, "ses_1", []string{one.Path})
 		case 2:
-			_, err = s.Settle("ses_1", tree.Lower, []Incomplete{one})
+			_, err = s.Settle("ses_1", tree.Lower, []Incomplete{one}, nil)
 		case 3:
 			if n := len(tree.Lower) / 2; n > 0 {
 				err = s.Merge(tree, n, fmt.Sprint("l_merged", i), []Incomplete{one}, map[string]string{one.Why: "is"})
@@ -93,7 +93,7 @@ func TestMergeLate(t *testing.T) {
 			return s.Restore("ses_1", began.Checkpoints[0].ID)
 		}},
 		"settled": {other: true, want: lost("settled"), meanwhile: func(s *Store, began *Tree) (*Tree, error) {
-			return s.Settle("ses_1", began.Lower[:1], lost("settled"))
+			return s.Settle("ses_1", began.Lower[:1], lost("settled"), nil)
 		}},
 		"applied": {other: true, meanwhile: func(s *Store, began *Tree) (*Tree, error) { return s.Applied("ses_1", began.Since) }},
 	} {
