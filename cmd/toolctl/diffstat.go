@@ -150,6 +150,9 @@ func (s *diffstat) writeRow(w io.Writer, row statRow) {
 	}
 	fmt.Fprintf(w, " %s%s%s | ", prefix, name, strings.Repeat(" ", max(room-width(name), 0)))
 	if row.kind != "" {
+		if row.kind != binaryKind { // of which git says all
+			row.note = clipped(row.note, max(s.wide-s.name-s.num-5, 1))
+		}
 		old, rest, sizes := strings.Cut(row.note, " -> ")
 		if size, unit, _ := strings.Cut(rest, " "); sizes && row.kind == binaryKind {
 			row.note = painted(old, colorRed, s.color) + " -> " + painted(size, colorGreen, s.color) + " " + unit

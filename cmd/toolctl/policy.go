@@ -43,7 +43,7 @@ that session's rules and saved approvals, and paths are resolved in it. With
 Exits with 3 when the call would be denied.`,
 		Example: `  toolctl policy explain bash 'cd /tmp && git push --force'
   toolctl policy explain read .env --session review
-  toolctl policy explain edit '{"file_path": "a", "old_string": "x", "new_string": "y"}' --profile plan
+  toolctl policy explain write '{"file_path": "a", "content": ""}' --profile p
   toolctl policy explain network api.example.com:443
   toolctl policy explain http 'GET https://example.com/index.html'
   toolctl policy explain bash 'make deploy' --config ./rules.toml`,

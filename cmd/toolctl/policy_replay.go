@@ -27,7 +27,7 @@ func newPolicyReplayCommand(a *app) *cobra.Command {
 		Long: `Judge the recorded calls by the rules of a file, and show those whose verdict
 changes. Nothing runs, and the daemon's own rules do not change. For admins.`,
 		Example: `  toolctl policy replay new.toml --since 24h
-  toolctl policy replay new.toml --session review --fail   # exit 1 when any changes`,
+  toolctl policy replay new.toml --session review --fail   # exits with 1`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return s.run(c.Context(), args[0]) },
 	}

@@ -103,16 +103,18 @@ func flagError(c *cobra.Command, err error) error {
 	return fmt.Errorf("no flag --%s%s", name, didYouMean(name, flagNames(c)))
 }
 
+// helpWidth is how wide help is where no terminal says it.
+const helpWidth = 80
+
 // fitHelp has help fit the terminal.
 func fitHelp(a *app, root *cobra.Command) {
-	if wide := a.width(); wide > 0 {
-		root.SetUsageTemplate(strings.NewReplacer(
-			"FlagUsages ", fmt.Sprintf("FlagUsagesWrapped %d ", wide),
-			" for more information about a command.", " for more.",
-		).Replace(root.UsageTemplate()))
-	}
+	wide := cmp.Or(a.width(), helpWidth)
+	root.SetUsageTemplate(strings.NewReplacer(
+		"FlagUsages ", fmt.Sprintf("FlagUsagesWrapped %d ", wide),
+		" for more information about a command.", " for more.",
+	).Replace(root.UsageTemplate()))
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
-		text := reflow(strings.TrimSpace(cmp.Or(c.Long, c.Short)), a.width())
+		text := reflow(strings.TrimSpace(cmp.Or(c.Long, c.Short)), wide)
 		fmt.Fprintf(c.OutOrStdout(), "%s\n\n%s", text, c.UsageString())
 	})
 }

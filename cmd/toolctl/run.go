@@ -56,9 +56,9 @@ const runExample = `  toolctl run -- echo hello
   echo 'make test' | toolctl run --worktree . -i -- bash
   toolctl run --worktree . --mode ro -- bash -c 'grep -r TODO . | wc -l'
   toolctl run --worktree . --mode overlay --patch fix.patch -- make fix
-  toolctl run --worktree . --report /tmp/report --artifact 'reports/**' -- make test
+  toolctl run --worktree . --report /tmp/r --artifact 'out/**' -- make test
   toolctl run --limit memory=256MiB --timeout 10s -- python3 job.py
-  toolctl run -q -o json --worktree . --label job=42 -- make test | jq .exit_code`
+  toolctl run -q -o json --worktree . --label job=42 -- make | jq .exit_code`
 
 // endTimeout bounds ending a session: aborting its calls takes 3 s, and a worktree that
 // was copied elsewhere has four minutes to come back.
