@@ -69,11 +69,16 @@ func (s *applyCommand) run(ctx context.Context, args []string) error {
 	c := s.client()
 	progress := s.progress("applying")
 	var done *client.Applied
+	var asked string
 	err = s.withSession(ctx, c, args[0], func(session string) (err error) {
+		asked = session
 		done, err = c.Apply(ctx, session, s.req)
 		return err
 	})
 	progress.stop()
+	if err == nil && done.WrittenCount+done.RemovedCount+done.SensitiveCount+done.SkippedCount+done.KeptCount+len(s.req.Exclude) == 0 {
+		err = s.nothingAt(ctx, c, asked, s.req.Paths)
+	}
 	if err != nil {
 		return err
 	}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"time"
 
+	"github.com/BurntSushi/toml"
 	"github.com/spf13/cobra"
 
 	"github.com/toold/toold/internal/audit/record"
@@ -30,11 +32,13 @@ files of the log. They need no daemon, but usually root.`,
 
 // auditLog is the log that a command line names.
 type auditLog struct {
+	*app
 	config string // the configuration that says where the log is
+	said   bool
 }
 
 func (l *auditLog) flags(c *cobra.Command) {
-	c.Flags().StringVar(&l.config, "config", "", "the configuration that names the log (default "+config.DefaultPath+", where that exists)")
+	c.Flags().StringVar(&l.config, "config", "", "the configuration that names the log (default that of the running daemon, else "+config.DefaultPath+")")
 }
 
 // files lists the log's files, oldest first; whole says that these are all. args may name one.
@@ -52,11 +56,14 @@ func (l *auditLog) files(args []string) (files []string, whole bool, err error) 
 }
 
 func (l *auditLog) configured() ([]string, error) {
-	cfg, err := config.Load(l.config)
+	path, err := l.path()
 	if err != nil {
 		return nil, err
 	}
-	path := cfg.AuditPath()
+	if !l.said {
+		l.said = true
+		l.say("the log is %s", line(path))
+	}
 	files, err := record.Files(path)
 	if err == nil && len(files) == 0 {
 		err = &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
@@ -66,6 +73,29 @@ func (l *auditLog) configured() ([]string, error) {
 	}
 	return files, err
 }
+
+// path is the log of the configuration that was named, else of the daemon that listens at the socket,
+// else of the file that a daemon reads by default.
+func (l *auditLog) path() (string, error) {
+	if l.config == "" {
+		ctx, cancel := context.WithTimeout(context.Background(), liveTime)
+		defer cancel()
+		if text, err := l.client().Config(ctx); err == nil {
+			live := config.Default()
+			if err := toml.Unmarshal(text, live); err == nil {
+				return live.AuditPath(), nil
+			}
+		}
+	}
+	cfg, err := config.Load(l.config)
+	if err != nil {
+		return "", err
+	}
+	return cfg.AuditPath(), nil
+}
+
+// liveTime is how long a daemon may take to say where its log is.
+const liveTime = 3 * time.Second
 
 // current is the file that a daemon writes to, among those of the log.
 func current(files []string) string { return files[len(files)-1] }
@@ -78,13 +108,14 @@ type auditVerifyCommand struct {
 }
 
 func newAuditVerifyCommand(a *app) *cobra.Command {
-	s := &auditVerifyCommand{app: a}
+	s := &auditVerifyCommand{app: a, log: auditLog{app: a}}
 	c := &cobra.Command{
 		Use:   "verify [FILE | DIR]",
 		Short: "Check that nothing in the audit log was changed or removed",
 		Long: `Check every record of the audit log and the chain of hashes, and report the first
 record that was changed, removed, reordered, repeated or truncated. Without an
-argument it checks the log that the configuration names, with its older files. A
+argument it checks the log of the daemon that listens at the socket, else the one
+that the configuration names, with its older files, and says which that is. A
 directory means the log audit.jsonl in it; a file means that file alone.
 
 Someone who can write the files can cut off the end or rewrite the whole log, and

@@ -23,7 +23,7 @@ type auditExportCommand struct {
 }
 
 func newAuditExportCommand(a *app) *cobra.Command {
-	s := &auditExportCommand{app: a, format: exportJSON}
+	s := &auditExportCommand{app: a, log: auditLog{app: a}, format: exportJSON}
 	c := &cobra.Command{
 		Use:   "export [FILE | DIR]",
 		Short: "Write records of the audit log as JSON lines or CSV",

@@ -24,7 +24,7 @@ type auditTailCommand struct {
 }
 
 func newAuditTailCommand(a *app) *cobra.Command {
-	s := &auditTailCommand{app: a}
+	s := &auditTailCommand{app: a, log: auditLog{app: a}}
 	c := &cobra.Command{
 		Use:   "tail [FILE | DIR]",
 		Short: "Show the last records of the audit log",

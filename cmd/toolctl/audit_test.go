@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,6 +79,20 @@ func TestAuditVerify(t *testing.T) {
 	conf := filepath.Join(t.TempDir(), "config.toml")
 	putFile(t, conf, []byte(fmt.Sprintf("[audit]\npath = %q\n", filepath.Join(dir, record.DefaultName))))
 	if r := offline(t, "audit", "verify", "--config", conf); r.code != exitOK || !strings.HasPrefix(r.stdout, "ok: 5 records in 2 files") {
+		t.Errorf("%+v", r)
+	}
+
+	// By the running daemon, wherever its state is.
+	live := startFake(t, map[string]http.HandlerFunc{"GET /v1/config": func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, "[audit]\npath = %q\n", filepath.Join(dir, record.DefaultName))
+	}})
+	if r := live.ctl("audit", "verify"); r.code != exitOK || !strings.HasPrefix(r.stdout, "ok: 5 records in 2 files") || !strings.Contains(r.stderr, "the log is "+dir) {
+		t.Errorf("%+v", r)
+	}
+	elsewhere := startFake(t, map[string]http.HandlerFunc{"GET /v1/config": func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "[daemon]\nstate_dir = \"/nonexistent\"\n")
+	}})
+	if r := elsewhere.ctl("audit", "verify"); r.code != exitFailed || !strings.Contains(r.stderr, "/nonexistent/audit/audit.jsonl") {
 		t.Errorf("%+v", r)
 	}
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/url"
 	"path"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -101,18 +102,19 @@ func (d *diffCommand) run(ctx context.Context, args []string) error {
 	})
 }
 
-// treePaths are the paths that a user gave, as the API has them: none for everything.
+// treePaths are the paths that a user gave, as they are or as lists quote them, in the form that the API
+// has them: none for everything.
 func treePaths(args []string) ([]string, error) {
 	var paths []string
 	for _, arg := range args {
-		p := path.Clean(arg)
+		p := path.Clean(plain.Unquote(arg))
 		switch {
 		case arg == "" || path.IsAbs(p) || p == ".." || strings.HasPrefix(p, "../"):
 			return nil, usagef("%q is not a path in the worktree: write it relative to the worktree, as \"toolctl diff SESSION --name-status\" does", line(arg))
-		case !utf8.ValidString(p) || strings.ContainsFunc(p, unicode.IsControl):
-			return nil, usagef("%q has control characters or is not UTF-8: name the directory that it is in", line(arg))
 		case p == ".":
 			return nil, nil
+		case !utf8.ValidString(p) || strings.ContainsFunc(p, unicode.IsControl) || p[0] == '"':
+			p = strconv.Quote(p) // as the daemon takes what JSON cannot say
 		}
 		paths = append(paths, p)
 	}
@@ -126,16 +128,26 @@ func (a *app) patch(ctx context.Context, c *client.Client, session string, q cli
 		return err
 	}
 	defer r.Close()
+	n := int64(0)
+	read := readFunc(func(b []byte) (int, error) {
+		k, err := r.Read(b)
+		n += int64(k)
+		return k, err
+	})
 	if !a.outTTY {
-		_, err = io.Copy(a.stdout, r)
+		_, err = io.Copy(a.stdout, read)
 	} else {
-		err = a.page(func(w io.Writer) error { return showPatch(w, r, a.color()) })
+		err = a.page(func(w io.Writer) error { return showPatch(w, read, a.color()) })
 	}
 	if err != nil {
 		return err
 	}
 	sayMissing(a, r)
 	if r.Stale()+r.Incomplete() == 0 {
+		left, unreadable := r.Missing()
+		if excluded, ignored := r.Omitted(); n+int64(left+unreadable+excluded+ignored+r.SourceChanged()) == 0 {
+			return a.nothingAt(ctx, c, session, q.Paths)
+		}
 		return nil
 	}
 	list, err := listChanges(ctx, c, session, q)
@@ -143,8 +155,13 @@ func (a *app) patch(ctx context.Context, c *client.Client, session string, q cli
 		return err
 	}
 	sayStale(a, list)
-	return commandFailure(badPatch("the patch", r))
+	return commandFailure(badPatch("the patch", session, r))
 }
+
+// readFunc is a reader that is a function.
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(b []byte) (int, error) { return f(b) }
 
 // sayMissing says what is not in a patch that was read to its end.
 func sayMissing(a *app, p *client.Patch) {
@@ -188,15 +205,24 @@ func sayStale(a *app, list *client.Changes) {
 
 // badPatch fails a command whose patch is not whole, or lacks files that were moved; nil for any
 // other patch.
-func badPatch(what string, p *client.Patch) error {
+// The session is "" where no other command can ask for it.
+func badPatch(what, session string, p *client.Patch) error {
 	stale, incomplete := p.Stale(), p.Incomplete()
 	switch {
 	case stale > 0:
-		return fmt.Errorf("%s lacks %s, or takes back what somebody else did in the source: it has changed there since the session began, and what was there then is not known; look at them: toolctl diff --name-status, toolctl apply --dry-run", what, plural(stale, "change"))
+		return fmt.Errorf("%s lacks %s, or takes back what somebody else did in the source: it has changed there since the session began, and what was there then is not known%s", what, plural(stale, "change"), lookAt(session, "toolctl diff %[1]s --name-status, toolctl apply %[1]s --dry-run"))
 	case incomplete > 0:
-		return fmt.Errorf("%s lacks files of %s that the session has moved: the source does not have them any more; look at them: toolctl diff --name-status", what, plain.Count(incomplete, "directory", "directories"))
+		return fmt.Errorf("%s lacks files of %s that the session has moved: the source does not have them any more%s", what, plain.Count(incomplete, "directory", "directories"), lookAt(session, "toolctl diff %s --name-status"))
 	}
 	return nil
+}
+
+// lookAt says with which commands a session is looked at.
+func lookAt(session, commands string) string {
+	if session == "" {
+		return ""
+	}
+	return "; look at them: " + fmt.Sprintf(commands, line(session))
 }
 
 // sayOmitted counts what the user had left out.
@@ -220,6 +246,9 @@ func (d *diffCommand) list(ctx context.Context, c *client.Client, session string
 	progress := d.progress("comparing")
 	all, err := listChanges(ctx, c, session, q)
 	progress.stop()
+	if err == nil && len(all.Items)+len(all.Incomplete)+all.Unreadable+all.Excluded+all.Ignored == 0 {
+		err = d.nothingAt(ctx, c, session, q.Paths)
+	}
 	if err != nil {
 		return err
 	}

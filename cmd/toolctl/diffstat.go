@@ -21,6 +21,7 @@ type statRow struct {
 	name           string // safe to show
 	added, removed int
 	kind, note     string // in place of the counts, such as "Bin" and "0 -> 12 bytes"
+	short          string // the note where there is little room
 }
 
 // statRows leaves out directories of which paths below tell as much.
@@ -68,6 +69,7 @@ func statRowOf(c *client.Change) statRow {
 		row.kind = binaryKind
 		if c.OldSize+c.Size > 0 {
 			row.note = fmt.Sprintf("%d -> %d bytes", c.OldSize, c.Size)
+			row.short = bytesShort(c.OldSize) + " -> " + bytesShort(c.Size)
 		}
 	}
 	return row
@@ -150,8 +152,12 @@ func (s *diffstat) writeRow(w io.Writer, row statRow) {
 	}
 	fmt.Fprintf(w, " %s%s%s | ", prefix, name, strings.Repeat(" ", max(room-width(name), 0)))
 	if row.kind != "" {
-		if row.kind != binaryKind { // of which git says all
-			row.note = clipped(row.note, max(s.wide-s.name-s.num-5, 1))
+		switch rest := max(s.wide-s.name-s.num-5, 1); {
+		case width(row.note) <= rest:
+		case row.kind != binaryKind:
+			row.note = clipped(row.note, rest)
+		case s.wide >= helpWidth: // git's own is wider than that
+			row.note = clipped(row.short, rest)
 		}
 		old, rest, sizes := strings.Cut(row.note, " -> ")
 		if size, unit, _ := strings.Cut(rest, " "); sizes && row.kind == binaryKind {

@@ -47,6 +47,11 @@ func discard(ctx context.Context, a *app, args []string, yes bool) error {
 		if err != nil {
 			return err
 		}
+		if done.Uncounted == "" && done.Count+done.Left == 0 {
+			if err := a.nothingAt(ctx, c, session, paths); err != nil {
+				return err
+			}
+		}
 		if done.Uncounted != "" {
 			a.say("not all could be counted: %s", line(done.Uncounted))
 		}

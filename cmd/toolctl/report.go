@@ -224,7 +224,7 @@ func (p *ciReport) fetchPatch(ctx context.Context, c *client.Client, session str
 	}
 	p.result.Patch = resultPatch{File: "changes.patch", Bytes: maxReportPatch + 1 - in.N}
 	p.result.Changes.Stale = p.result.Changes.Stale || r.Stale() > 0
-	if err := badPatch("it", r); err != nil {
+	if err := badPatch("it", session, r); err != nil {
 		p.miss("changes.patch", err)
 	}
 	return nil

@@ -115,12 +115,16 @@ func (r *runCommand) applyChanges(ctx context.Context, c *client.Client, s *clie
 	if !r.quiet {
 		r.say("%s", appliedSum(done))
 	}
-	session := s.ID
-	if r.private {
-		session = "" // no other command can ask for it
-	}
-	sayApplied(r.app, session, done)
+	sayApplied(r.app, r.nameOf(s), done)
 	return done.SensitiveCount > 0, nil
+}
+
+// nameOf is a session's name in other commands, "" where none can ask for it.
+func (r *runCommand) nameOf(s *client.Session) string {
+	if r.private {
+		return ""
+	}
+	return s.ID
 }
 
 // leaveChanges is for changes with which nothing was done: the daemon keeps them for some
@@ -152,11 +156,16 @@ func (r *runCommand) savePatch(ctx context.Context, c *client.Client, s *client.
 	if err := replaceFile(file, patch); err != nil {
 		return fmt.Errorf("save the patch: %w", err)
 	}
+	bad := badPatch("the patch", r.nameOf(s), patch)
 	if !r.quiet || to != r.tree.patch {
-		r.say("the changes are saved in %s; \"git apply\" takes it", line(file))
+		if left, unreadable := patch.Missing(); left+unreadable > 0 || bad != nil {
+			r.say("not all changes are saved in %s; \"git apply\" takes those that are", line(file))
+		} else {
+			r.say("the changes are saved in %s; \"git apply\" takes it", line(file))
+		}
 	}
 	sayMissing(r.app, patch)
-	return cmp.Or(r.sayInPatch(ctx, c, s), badPatch("the patch", patch))
+	return cmp.Or(r.sayInPatch(ctx, c, s), bad)
 }
 
 // showStat says on standard error what has changed.

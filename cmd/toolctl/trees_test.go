@@ -126,7 +126,7 @@ func TestDiffPatch(t *testing.T) {
 	d.ctl("diff", "review", "--against", "none").want(t, 4, "", "no checkpoint none")
 	d.ctl("diff", "nobody").want(t, 4, "", `no session is named "nobody"`)
 	d.ctl("diff", "review", "cut").want(t, 1, "+++ b/x", "the patch is not whole")
-	for _, path := range []string{"/etc", "..", "../x", "a\nb", "a\xff", ""} {
+	for _, path := range []string{"/etc", "..", "../x", `"../\x61"`, `"/a\nb"`, ""} {
 		d.ctl("diff", "review", path).want(t, 2, "", "toolctl: ")
 	}
 	d.ctl(append([]string{"diff", "review"}, slices.Repeat([]string{"a/long/path"}, 1000)...)...).want(t, 2, "", "1000 paths are too many")

@@ -51,7 +51,7 @@ func TestStatWidth(t *testing.T) {
 			changes = append(changes, c)
 		}
 	}
-	for _, wide := range []int{60, 80, 100, 250} {
+	for _, wide := range []int{80, 100, 250} {
 		for i := range changes {
 			for _, list := range [][]client.Change{changes[i : i+1], changes[i:], changes} {
 				var out bytes.Buffer

@@ -61,6 +61,28 @@ func Name(s string) string {
 	return s
 }
 
+// Unquote is the name that Name or git shows so: of a quoted one what it stands for, and any other as it
+// is.
+func Unquote(shown string) string {
+	if !strings.HasPrefix(shown, `"`) {
+		return shown
+	}
+	name, err := strconv.Unquote(shown) // git's escapes are Go's too
+	if err != nil {
+		return shown
+	}
+	return name
+}
+
+// Unquoted are the names that some are shown for.
+func Unquoted(shown []string) []string {
+	var names []string
+	for _, s := range shown {
+		names = append(names, Unquote(s))
+	}
+	return names
+}
+
 // Unprintable reports whether r has no look of its own: it can be nothing but hidden in a
 // name.
 func Unprintable(r rune) bool { return !unicode.IsPrint(r) }

@@ -11,6 +11,7 @@ import (
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/treediff"
@@ -22,6 +23,7 @@ import (
 // are those of the source's owner.
 func (s *Service) Apply(ctx context.Context, p auth.Principal, id string, r client.ApplyRequest) (v *client.Applied, err error) {
 	defer s.watch(opApply)(&err)
+	r.Paths, r.Exclude = plain.Unquoted(r.Paths), plain.Unquoted(r.Exclude)
 	x, err := s.take(ctx, p, id)
 	if err != nil {
 		return nil, s.sessions.Internal("apply changes", err)

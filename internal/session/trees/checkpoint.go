@@ -259,7 +259,7 @@ func (x *subject) target(r client.RestoreRequest) (*layers.Checkpoint, error) {
 			return c, nil
 		}
 	}
-	return nil, fault.NotFound.Errorf("session %s has %d changes by calls to undo, and the last %d were asked for", x.row.ID, r.Undo-left, r.Undo).
+	return nil, fault.NotFound.Errorf("session %s has %s by calls to undo, and the last %d were asked for", x.row.ID, plain.Count(r.Undo-left, "change", "changes"), r.Undo).
 		Next("toolctl checkpoint ls " + x.row.ID + " shows what there is; [worktrees] checkpoint of the configuration says when one is made by itself")
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/errand"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/ignore"
@@ -26,6 +27,7 @@ import (
 // is read: its calls go on.
 func (s *Service) Diff(ctx context.Context, p auth.Principal, id string, q client.DiffQuery) (io.ReadCloser, error) {
 	over := s.watch(opDiff)
+	q.Paths, q.Exclude = plain.Unquoted(q.Paths), plain.Unquoted(q.Exclude)
 	if err := omits(q); err != nil {
 		over(&err)
 		return nil, err
@@ -45,6 +47,7 @@ func (s *Service) Diff(ctx context.Context, p auth.Principal, id string, q clien
 // Changes implements server.Trees.
 func (s *Service) Changes(ctx context.Context, p auth.Principal, id string, q client.DiffQuery) (c *client.Changes, err error) {
 	defer s.watch(opDiff)(&err)
+	q.Paths, q.Exclude = plain.Unquoted(q.Paths), plain.Unquoted(q.Exclude)
 	if err := omits(q); err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 // Discard implements server.Trees.
 func (s *Service) Discard(ctx context.Context, p auth.Principal, id string, r client.DiscardRequest) (v *client.Discarded, err error) {
 	defer s.watch(opDiscard)(&err)
+	r.Paths = plain.Unquoted(r.Paths)
 	x, err := s.take(ctx, p, id)
 	if err != nil {
 		return nil, s.sessions.Internal("discard changes", err)
