@@ -109,9 +109,8 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 	if r.DryRun || err != nil && applied == nil && !errors.Is(err, apply.ErrUnfinished) {
 		return applied, err
 	}
-	var outdated error
-	if x.tree, outdated = x.store.Outdate(x.row.ID); outdated != nil {
-		x.log.Error("mark checkpoints that are from before an apply", "session", x.row.ID, "error", outdated)
+	if failed := outdated(x, job.Dir); failed != nil { // whoever has the tree next tries again
+		x.log.Error("mark checkpoints that are from before an apply", "session", x.row.ID, "error", failed)
 	} else if err == nil {
 		x.Step("outdated")
 		if failed := x.applied(ctx, v, merged); failed != nil {

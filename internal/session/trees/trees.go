@@ -193,12 +193,40 @@ func (s *Service) have(ctx context.Context, row *store.Session, live Live) (*sub
 		unlock()
 		return nil, err
 	}
-	unhold := s.store.Hold(tree.All())
-	if isOver(row) {
-		tree = s.mend(tree)
-	}
 	first := *tree
-	return &subject{shared: s.shared, row: row, live: live, tree: tree, first: &first, unlock: unlock, unhold: unhold}, nil
+	x := &subject{shared: s.shared, row: row, live: live, tree: tree, first: &first, unlock: unlock, unhold: s.store.Hold(tree.All())}
+	if err := outdate(x); err != nil {
+		x.release()
+		return nil, unwritten(err)
+	}
+	if isOver(row) {
+		if x.tree = s.mend(x.tree); !x.dumped {
+			first = *x.tree
+		}
+	}
+	return x, nil
+}
+
+// outdate says of the checkpoints of a tree that they are from before an apply, if one was cut off
+// that has written to the source, or will as soon as that can be written to.
+func outdate(x *subject) error {
+	dir := x.store.ApplyDir(x.row.ID)
+	if !apply.Outdates(dir) {
+		return nil
+	}
+	x.dumped = true
+	return outdated(x, dir)
+}
+
+// outdated is Outdate, of which the apply is told.
+func outdated(x *subject, dir string) error {
+	return apply.Outdated(dir, func() error {
+		now, err := x.store.Outdate(x.row.ID)
+		if err == nil {
+			x.tree = now
+		}
+		return err
+	})
 }
 
 // isOver reports whether a session is over, as its record says.

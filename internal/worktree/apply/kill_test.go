@@ -135,6 +135,7 @@ func TestKilled(t *testing.T) {
 		write(t, source, map[string]string{"both": theirs})
 		c.Other = Other{Dir: filepath.Join(t.TempDir(), "other"), Since: c.Since}
 		killed := c.run(t)
+		outdates := Outdates(c.State)
 		if killed {
 			c.Archive = ""
 			for c.Kill = 1 + n%every; c.run(t); c.Kill += every {
@@ -156,6 +157,11 @@ func TestKilled(t *testing.T) {
 			news++
 		default:
 			t.Fatalf("step %d: neither as it was: %q\nnor as it is to be: %q", n, o, w)
+		}
+		// No state of the session from before it comes back, as soon as that is sure and as long as
+		// nobody has taken note of it.
+		if is := differ(got, now) == nil; outdates != is || Outdates(c.State) != is {
+			t.Errorf("step %d: written %v; said then %v, and after Recover %v", n, is, outdates, Outdates(c.State))
 		}
 		tidy(t, c.State)
 		if !killed {
@@ -241,5 +247,43 @@ func TestUnfinished(t *testing.T) {
 	}
 	if a.WrittenCount != 1 || earlier == nil || earlier.Source != base || earlier.Applied.WrittenCount != 2 {
 		t.Errorf("%+v, and earlier %+v", a, earlier)
+	}
+}
+
+// TestOutdated: who takes note of what was written is told again where that fails, where it is
+// killed, and where more is written meanwhile, and not otherwise.
+func TestOutdated(t *testing.T) {
+	t.Parallel()
+	d, err := openState(t.TempDir())
+	must(t, err)
+	defer d.close()
+	fails := errors.New("no room")
+	for what, c := range map[string]struct {
+		meanwhile func() error
+		want      bool
+	}{
+		"nothing":       {func() error { return nil }, false},
+		"it fails":      {func() error { return fails }, true},
+		"more":          {d.wrote, true},
+		"being written": {func() error { return os.WriteFile(d.path(committedFile), nil, 0o600) }, true},
+	} {
+		must(t, d.wrote())
+		if !Outdates(d.dir) {
+			t.Errorf("%s: it is not said", what)
+		}
+		if err := Outdated(d.dir, c.meanwhile); err != nil && !errors.Is(err, fails) {
+			t.Error(err)
+		}
+		if Outdates(d.dir) != c.want {
+			t.Errorf("%s: it is said again: %v", what, !c.want)
+		}
+		_ = os.Remove(d.path(committedFile))
+		must(t, Outdated(d.dir, func() error { return nil }))
+		if Outdates(d.dir) {
+			t.Errorf("%s: it is said for ever", what)
+		}
+	}
+	if Outdates(filepath.Join(d.dir, "none")) {
+		t.Error("it is said of a session of which nothing was applied")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,8 @@ const (
 	planFile      = "plan"      // what will be done; nothing of it is
 	committedFile = "committed" // the same when it is being done
 	ownFile       = "own"       // what was written by all jobs
+	wroteFile     = "wrote"     // a plan is being carried out, or was: see Outdates
+	heardFile     = "heard"     // the same, of which note is being taken
 	newSuffix     = ".new"      // of a file that is being written
 )
 
@@ -137,6 +140,45 @@ func (d *state) commit(ctx context.Context, source string) error {
 	}
 	if err := d.rename(planFile, committedFile); err != nil {
 		return fmt.Errorf("keep the plan: %w", errors.Join(err, os.Rename(d.path(committedFile), d.path(planFile))))
+	}
+	return nil
+}
+
+// wrote says for Outdates that the source has been written to.
+func (d *state) wrote() error {
+	f, err := os.OpenFile(d.path(wroteFile), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err == nil {
+		err = errors.Join(f.Close(), d.lock.Sync())
+	}
+	if err != nil {
+		return fmt.Errorf("say that a source is written to: %w", err)
+	}
+	step("said to write")
+	return nil
+}
+
+// Outdates reports whether a job of a private directory has written to its source since Outdated last
+// ended, or is sure to: also one that was cut off, whoever carries out the rest of it. Then the
+// source is not what earlier states of the session lie over.
+func Outdates(dir string) bool {
+	return slices.ContainsFunc([]string{committedFile, wroteFile, heardFile}, func(name string) bool {
+		_, err := os.Lstat(filepath.Join(dir, name))
+		return !errors.Is(err, fs.ErrNotExist) // who cannot look does not know
+	})
+}
+
+// Outdated has note take note of what Outdates says. It says so again where note fails, or the
+// program ends meanwhile, and where more was written until then.
+func Outdated(dir string, note func() error) error {
+	err := os.Rename(filepath.Join(dir, wroteFile), filepath.Join(dir, heardFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := note(); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(dir, heardFile)); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }

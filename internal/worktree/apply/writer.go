@@ -221,9 +221,15 @@ const maxWaits = 1000
 
 // carryOut carries out a plan that is committed, and forgets it.
 func (w *writer) carryOut(d *state, owner thread.User, source *os.File) error {
-	err := d.as(w.ctx, owner, source, w.all)
+	err := d.wrote()
+	if err == nil {
+		err = d.as(w.ctx, owner, source, w.all)
+	}
 	if err == nil {
 		err = d.addOwn(w.own)
+	}
+	if err == nil {
+		err = d.wrote() // note may have been taken of what was written until then
 	}
 	if err == nil {
 		err = d.finished()
