@@ -49,7 +49,7 @@ func mergeSoon(ctx context.Context, x *subject) {
 		over := mine.watch(opMerge)
 		err := mine.merge(context.WithoutCancel(ctx), own)
 		over(&err)
-		if err != nil {
+		if err != nil && !errors.Is(err, fault.Overloaded) { // the next checkpoint tries again
 			mine.log.Warn("merge layers of a worktree", "session", mine.row.ID, "error", err)
 		}
 	})

@@ -37,7 +37,8 @@ type Seed struct {
 	From *layers.Tree
 	// Look: nothing is to be written, and no tree is made.
 	Look bool
-	// Internal: the session is for the daemon's own work and counts in no quota. What it writes
+	// Internal: the session is for the daemon's own work and counts in no quota, but there is a
+	// bound of its own for such ones. What it writes
 	// goes to Disk, or to a disk of Room bytes, or without both has no bound.
 	Internal bool
 	Disk     string
@@ -144,6 +145,7 @@ type shared struct {
 	work     *crew.Crew
 	owed     sync.Map // trees that are not as they are on record, where that could not be written: a *layers.Tree, by session
 	seen     seens    // what is known of what sessions have written
+	boxes    *boxes   // of the daemon's own sandboxes
 	merging  locks    // whose layers are merged in the background
 	weldTime time.Duration
 	unwelded sync.Map // trees whose layers could not be merged as they are: an unwelded, by session
@@ -153,7 +155,7 @@ type shared struct {
 
 // New makes one. What it does in the background is work's.
 func New(store *layers.Store, sessions Sessions, log *slog.Logger, work *crew.Crew) *Service {
-	return &Service{shared: &shared{store: store, sessions: sessions, log: log, work: work, weldTime: weldTime, Step: func(string) {}}}
+	return &Service{shared: &shared{store: store, sessions: sessions, log: log, work: work, boxes: newBoxes(), weldTime: weldTime, Step: func(string) {}}}
 }
 
 // take finds the tree of a session, for who may change what becomes of it: never the

@@ -76,7 +76,12 @@ func lookAnew(ctx context.Context, x *subject, p auth.Principal, m *moves) (*vie
 func (x *subject) open(ctx context.Context, p auth.Principal, from Seed) (*view, error) {
 	r := forkRequest(x.row, client.ForkRequest{Labels: map[string]string{"toold/for": x.row.ID}})
 	r.Mounts, r.Caches = nil, nil
-	release := x.store.Hold(from.Lower, from.Base)
+	leave, err := x.boxes.take(ctx, x.row.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	unhold := x.store.Hold(from.Lower, from.Base)
+	release := func() { unhold(); leave() }
 	v, live, err := x.sessions.Begin(ctx, p, r, from)
 	if err != nil {
 		release()
