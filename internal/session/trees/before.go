@@ -146,4 +146,5 @@ func (s *Service) Over(session string) {
 	s.seen.over(session)
 	s.owed.Delete(session)
 	s.unwelded.Delete(session)
+	s.unmerged.Delete(session)
 }

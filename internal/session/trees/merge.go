@@ -22,6 +22,8 @@ const (
 	// mergeLeast how many of them at least.
 	mergeAt    = 32
 	mergeLeast = 24
+	// mergeSoonest is how many layers before the last one that a tree may have it is tried each time.
+	mergeSoonest = 4
 	// mergeSpare (bytes) stays free on a disk beside what a merge takes.
 	mergeSpare = 4 << 20
 )
@@ -37,7 +39,7 @@ func mergeSoon(ctx context.Context, x *subject) {
 	if release == nil {
 		return
 	}
-	if weldSome(ctx, x) {
+	if weldSome(ctx, x) || tooSoon(x) {
 		release()
 		return
 	}
@@ -49,6 +51,7 @@ func mergeSoon(ctx context.Context, x *subject) {
 		over := mine.watch(opMerge)
 		err := mine.merge(context.WithoutCancel(ctx), own)
 		over(&err)
+		mergeLater(mine, err)
 		if err != nil && !errors.Is(err, fault.Overloaded) { // the next checkpoint tries again
 			mine.log.Warn("merge layers of a worktree", "session", mine.row.ID, "error", err)
 		}
@@ -56,6 +59,37 @@ func mergeSoon(ctx context.Context, x *subject) {
 	if !begun {
 		release()
 	}
+}
+
+// unmerged is a tree of which layers could not be copied into one: not before so many more lie over
+// the one that was the uppermost then are they copied again, which is work for nothing mostly.
+type unmerged struct {
+	top  string
+	wait int
+}
+
+// tooSoon reports whether copies have failed, and not much has changed since.
+func tooSoon(x *subject) bool {
+	last, failed := x.unmerged.Load(x.row.ID)
+	if !failed {
+		return false
+	}
+	was := last.(unmerged)
+	i := slices.Index(x.tree.Lower, was.top)
+	return i >= 0 && i < was.wait && len(x.tree.Lower)+mergeSoonest < layers.MaxLayers
+}
+
+// mergeLater has copies that have failed wait for twice as many layers each time.
+func mergeLater(x *subject, err error) {
+	if err == nil {
+		x.unmerged.Delete(x.row.ID)
+		return
+	}
+	wait := weldAgain
+	if last, again := x.unmerged.Load(x.row.ID); again {
+		wait = min(2*last.(unmerged).wait, layers.MaxLayers)
+	}
+	x.unmerged.Store(x.row.ID, unmerged{x.tree.Lower[0], wait})
 }
 
 // weldTime bounds how long no call of a session runs while its layers are merged as they are. What

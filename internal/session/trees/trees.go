@@ -148,6 +148,7 @@ type shared struct {
 	boxes    *boxes   // of the daemon's own sandboxes
 	merging  locks    // whose layers are merged in the background
 	weldTime time.Duration
+	unmerged sync.Map // trees of which layers could not be copied into one: an unmerged, by session
 	unwelded sync.Map // trees whose layers could not be merged as they are: an unwelded, by session
 	// Step is told of each step between two that a daemon may die at; tests end it there.
 	Step func(name string)
