@@ -38,9 +38,27 @@ type Incomplete struct {
 	Gone bool `json:"gone,omitempty"`
 }
 
-// maxPath bounds the paths in which moved directories are looked for, in bytes. Each directory is
-// opened by its path, so that the time which a session can take grows with the square of it.
-const maxPath = 4 * beneath.MaxPath
+// maxPath bounds the paths in which moved directories are looked for, in bytes, and maxDeep their
+// directories. Each directory is opened by its path, so that the time which a session can take grows
+// with the square of that.
+const (
+	maxPath = 4 * beneath.MaxPath
+	maxDeep = 512
+)
+
+// maxSteps bounds the names that are looked up for all directories that are opened. An open counts as
+// openSteps more.
+const (
+	maxSteps  = 40_000_000
+	openSteps = 20
+)
+
+// maxNear bounds the directories of one layer that stay open, from which those below are opened, and
+// maxAllNear those of all.
+const (
+	maxNear    = 8
+	maxAllNear = 256
+)
 
 // maxFound bounds what FindMoved gives, in bytes of paths: a session may have a hundred thousand
 // directories of which each has a path that is nearly as long as may be.
@@ -50,31 +68,31 @@ const maxFound = 32 << 20
 // layers as the kernel does when it looks names up in an overlay of them, and opens
 // directories alone.
 func FindMoved(ctx context.Context, s *Store, t *Tree) ([]Moved, error) {
+	m := &mover{ctx: ctx, room: maxFound, steps: maxSteps, rest: -1}
+	err := m.find(s, t)
+	return m.found, err
+}
+
+func (m *mover) find(s *Store, t *Tree) error {
 	open, err := s.OpenLayers(t.Layers())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer open.Close()
-	m := &mover{ctx: ctx, room: maxFound, rest: -1}
-	defer func() {
-		for _, fd := range m.roots {
-			_ = unix.Close(fd)
-		}
-	}()
+	defer m.close()
 	for _, l := range open.Files {
 		fd, err := beneath.Open(int(l.Fd()), "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 		if errors.Is(err, unix.ENOENT) {
 			continue // it was never mounted
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		m.top = append(m.top, place{len(m.roots), "."})
-		m.roots = append(m.roots, fd)
+		m.roots, m.near = append(m.roots, fd), append(m.near, nil)
 	}
 	m.top = append(m.top, place{len(m.roots), "."})
-	err = m.walk("", m.top)
-	return m.found, err
+	return m.walk("", m.top)
 }
 
 // place is a path in a layer; the source comes after the last one.
@@ -87,10 +105,71 @@ type place struct {
 type mover struct {
 	ctx   context.Context //nolint:containedctx // of the one walk that it lives for
 	roots []int           // of the layers, the uppermost first
+	near  [][]nearby      // in each layer on the way to where the walk is, an upper one first
+	open  int             // how many of them
 	top   []place         // where the worktree's top is: in all of them
 	found []Moved
 	room  int // of maxFound
+	steps int // of maxSteps
 	rest  int // which of found stands for those that are not there; -1 for none
+}
+
+// nearby is a directory that stays open.
+type nearby struct {
+	path string
+	fd   int
+}
+
+func (m *mover) close() {
+	for i, fd := range m.roots {
+		m.leave(i, 0)
+		_ = unix.Close(fd)
+	}
+}
+
+// leave closes all but the first n directories that are open in a layer.
+func (m *mover) leave(layer, n int) {
+	for _, d := range m.near[layer][n:] {
+		_ = unix.Close(d.fd)
+		m.open--
+	}
+	m.near[layer] = m.near[layer][:n]
+}
+
+// stay keeps a directory open, below those that are. Where they are too many, one of those goes that
+// has others close by.
+func (m *mover) stay(p place, fd int) {
+	n := len(m.near[p.layer])
+	for n > 0 && !strings.HasPrefix(p.path, m.near[p.layer][n-1].path+"/") {
+		n--
+	}
+	m.leave(p.layer, n)
+	all := m.near[p.layer]
+	if p.path == "." || m.open >= maxAllNear {
+		_ = unix.Close(fd)
+		return
+	}
+	if len(all) == maxNear {
+		least := 0
+		for i := range all[1:] {
+			if len(all[i+1].path)-way(all, i) < len(all[least+1].path)-way(all, least) {
+				least = i
+			}
+		}
+		_ = unix.Close(all[least].fd)
+		m.open--
+		all = slices.Delete(all, least, least+1)
+	}
+	m.near[p.layer] = append(all, nearby{p.path, fd})
+	m.open++
+}
+
+// way is the length of the path to the directory before one of those that are open.
+func way(all []nearby, i int) int {
+	if i == 0 {
+		return 0
+	}
+	return len(all[i-1].path)
 }
 
 // add puts a directory on the list.
@@ -118,8 +197,9 @@ func (m *mover) walk(dir string, at []place) error {
 	if err != nil {
 		return err
 	}
+	deep := strings.Count(dir, "/") >= maxDeep
 	for _, name := range names {
-		if len(dir)+len("/")+len(name) > maxPath {
+		if deep || m.steps < 0 || len(dir)+len("/")+len(name) > maxPath {
 			m.more(dir, name)
 			continue
 		}
@@ -153,17 +233,15 @@ func (m *mover) names(at []place) (dirs []string, err error) {
 		if err := context.Cause(m.ctx); err != nil {
 			return nil, err
 		}
-		fd, err := m.open(p)
+		fd, err := m.at(p)
 		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || err == nil && fd < 0 {
 			continue // calls go on: it was replaced or removed meanwhile
 		}
 		if err != nil {
 			return nil, err
 		}
-		d := os.NewFile(uintptr(fd), p.path)
-		entries, err := d.ReadDir(-1)
-		_ = d.Close() // it was read alone
-		if err != nil && !errors.Is(err, unix.ENOENT) {
+		entries, err := entriesOf(fd)
+		if m.stay(p, fd); err != nil && !errors.Is(err, unix.ENOENT) {
 			return nil, err
 		}
 		for _, e := range entries {
@@ -177,9 +255,31 @@ func (m *mover) names(at []place) (dirs []string, err error) {
 	return dirs, nil
 }
 
-// open opens a directory of a layer; -1 where it has gone.
-func (m *mover) open(p place) (int, error) {
-	fd, err := beneath.OpenLong(m.roots[p.layer], p.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+// entriesOf lists an open directory, which stays open.
+func entriesOf(fd int) ([]os.DirEntry, error) {
+	again, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, err
+	}
+	d := os.NewFile(uintptr(again), "")
+	defer d.Close()
+	return d.ReadDir(-1)
+}
+
+// at opens a directory of a layer, from the last one that is open on the way to it; -1 where it has
+// gone.
+func (m *mover) at(p place) (int, error) {
+	all := m.near[p.layer]
+	n := len(all)
+	for n > 0 && !strings.HasPrefix(p.path, all[n-1].path+"/") {
+		n--
+	}
+	dir, rest := m.roots[p.layer], p.path
+	if n > 0 {
+		dir, rest = all[n-1].fd, p.path[len(all[n-1].path)+1:]
+	}
+	m.steps -= openSteps + strings.Count(rest, "/")
+	fd, err := beneath.OpenLong(dir, rest, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENAMETOOLONG) {
 		return -1, nil
 	}
@@ -235,7 +335,7 @@ func (l *lookup) in(p place) (found string, err error) {
 	names := strings.Split(strings.TrimPrefix(l.want, "/"), "/")
 	for i, name := range names {
 		way = path.Join(way, name)
-		fd, err := l.open(place{p.layer, way})
+		fd, err := l.at(place{p.layer, way})
 		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 			l.stop = true // something else is there, or nothing is to be
 			return "", nil

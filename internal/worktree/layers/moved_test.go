@@ -68,7 +68,7 @@ func TestMovedTooMany(t *testing.T) {
 		t.Errorf("too deep: %d, %.100v", len(got), got)
 	}
 
-	m, sum := &mover{room: maxFound, rest: -1}, 0
+	m, sum := &mover{room: maxFound, steps: maxSteps, rest: -1}, 0
 	for i := range 10_000 {
 		m.add(Moved{Path: fmt.Sprintf("%0*d", maxPath, i), From: "d"})
 	}
@@ -78,5 +78,42 @@ func TestMovedTooMany(t *testing.T) {
 	last := m.found[len(m.found)-1]
 	if sum > maxFound+maxPath || last.From != "" || len(m.found)+last.More != 10_000 {
 		t.Errorf("too many: %d with %d bytes, the last stands for %d more", len(m.found), sum, last.More)
+	}
+}
+
+// TestMovedDeep: how many names a look goes through is bounded, also of directories on the way to
+// others, however a session has arranged them. What is not looked at is one on the list and a count.
+func TestMovedDeep(t *testing.T) {
+	needs.OpenAt2(t)
+	for _, deep := range []int{maxDeep - 10, maxDeep + 20} {
+		const beside = 50
+		s, tree := rig(t)
+		root := filepath.Join(s.layers(), tree.Upper, "root")
+		testrig.Must(t, os.MkdirAll(root, 0o755))
+		fd := must[int](t)(unix.Open(root, unix.O_PATH|unix.O_DIRECTORY, 0))
+		for range deep {
+			testrig.Must(t, unix.Mkdirat(fd, "d", 0o755))
+			next := must[int](t)(unix.Openat(fd, "d", unix.O_PATH|unix.O_DIRECTORY, 0))
+			testrig.Must(t, unix.Close(fd))
+			fd = next
+		}
+		for i := range beside {
+			testrig.Must(t, unix.Mkdirat(fd, fmt.Sprint(i), 0o755))
+		}
+		testrig.Must(t, unix.Close(fd))
+		t.Cleanup(func() { _ = beneath.RemoveAll(root) }) // the test's directory is removed by paths
+		m := &mover{ctx: t.Context(), room: maxFound, steps: maxSteps, rest: -1}
+		testrig.Must(t, m.find(s, tree))
+		if took, most := maxSteps-m.steps, (deep+beside)*2*3*openSteps; took > most || m.open != 0 {
+			t.Errorf("%d deep: it took %d steps, want at most %d; %d are open", deep, took, most, m.open)
+		}
+		if got := m.found; deep < maxDeep && len(got) != 0 || deep > maxDeep && (len(got) != 1 || got[0].From != "" || got[0].More != 0) {
+			t.Errorf("%d deep: %d, %.100v", deep, len(got), got)
+		}
+		m = &mover{ctx: t.Context(), room: maxFound, steps: 100 * openSteps, rest: -1}
+		testrig.Must(t, m.find(s, tree))
+		if got := m.found; len(got) != 1 || got[0].From != "" || m.steps < -2*openSteps-maxDeep {
+			t.Errorf("%d deep, and few steps: %d left, %d, %.100v", deep, m.steps, len(got), got)
+		}
 	}
 }
