@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"path"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/beneath"
-	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -128,7 +125,7 @@ func (l *coverAt) down(name string) error {
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENAMETOOLONG):
 		fd = -1
-	case replaced(err):
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 		l.hidden = true // something else is there, or nothing is to be
 		return nil
 	case err != nil:
@@ -143,65 +140,4 @@ func (l *coverAt) down(name string) error {
 	opaque, moved, err := layers.Hides(fd)
 	l.hidden = opaque || moved
 	return err
-}
-
-// coverTries is how often layers are opened that are merged meanwhile.
-const coverTries = 3
-
-// cover opens the layers that say what a view differs in: those of the tree, and of the checkpoint
-// that it is compared with. It is nil for a view that shows no tree.
-func (v *view) cover() (*cover, error) {
-	if v.tree == nil {
-		return nil, nil //nolint:nilnil // nothing is left out then
-	}
-	var c *cover
-	var err error
-	for range coverTries {
-		names := v.tree.Layers()
-		if now, none := v.store.Get(v.tree.Session); none == nil {
-			names = now.Layers()
-		}
-		if c, err = coverOf(v.store, slices.Concat(names, v.against)); err == nil {
-			return c, nil
-		}
-	}
-	v.log.Warn("look at the layers of a session", "session", v.tree.Session, "error", err)
-	return nil, fault.Overloaded.Errorf("the layers of session %s cannot be looked at now", v.tree.Session).Next("try again")
-}
-
-// TreeChanges lists what differs, but for what is the source's own doing. Its totals are those of the
-// sandbox.
-func (v *view) TreeChanges(ctx context.Context, q client.DiffQuery) (*client.Changes, error) {
-	c, err := v.Errand.TreeChanges(ctx, q)
-	if err != nil || len(c.Items) == 0 {
-		return c, err
-	}
-	of, err := v.cover()
-	if err != nil || of == nil {
-		return c, err
-	}
-	defer of.close()
-	items := c.Items[:0:0]
-	for i := range c.Items {
-		is, err := of.has(ctx, pathOf(&c.Items[i]))
-		if err != nil {
-			return nil, err
-		}
-		if is {
-			items = append(items, c.Items[i])
-		} else if v.dropped++; c.Items[i].Unreadable != "" {
-			c.Unreadable = max(0, c.Unreadable-1)
-		}
-	}
-	c.Items = items
-	return c, nil
-}
-
-// differ counts what differs. Unread is what cannot be compared.
-func (v *view) differ(ctx context.Context) (files, unread int, err error) {
-	err = v.pages(ctx, client.DiffQuery{}, func(c *client.Changes) error {
-		files, unread = files+len(c.Items), c.Unreadable
-		return nil
-	})
-	return files, unread, err
 }

@@ -3,6 +3,7 @@ package trees
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/toold/toold/client"
@@ -106,4 +107,65 @@ func (x *subject) open(ctx context.Context, p auth.Principal, from Seed) (*view,
 		return nil, err
 	}
 	return &view{Errand: e, shared: x.shared, session: v.ID, close: sync.OnceFunc(end)}, nil
+}
+
+// coverTries is how often layers are opened that are merged meanwhile.
+const coverTries = 3
+
+// cover opens the layers that say what a view differs in: those of the tree, and of the checkpoint
+// that it is compared with. It is nil for a view that shows no tree.
+func (v *view) cover() (*cover, error) {
+	if v.tree == nil {
+		return nil, nil //nolint:nilnil // nothing is left out then
+	}
+	var c *cover
+	var err error
+	for range coverTries {
+		names := v.tree.Layers()
+		if now, none := v.store.Get(v.tree.Session); none == nil {
+			names = now.Layers()
+		}
+		if c, err = coverOf(v.store, slices.Concat(names, v.against)); err == nil {
+			return c, nil
+		}
+	}
+	v.log.Warn("look at the layers of a session", "session", v.tree.Session, "error", err)
+	return nil, fault.Overloaded.Errorf("the layers of session %s cannot be looked at now", v.tree.Session).Next("try again")
+}
+
+// TreeChanges lists what differs, but for what is the source's own doing. Its totals are those of the
+// sandbox.
+func (v *view) TreeChanges(ctx context.Context, q client.DiffQuery) (*client.Changes, error) {
+	c, err := v.Errand.TreeChanges(ctx, q)
+	if err != nil || len(c.Items) == 0 {
+		return c, err
+	}
+	of, err := v.cover()
+	if err != nil || of == nil {
+		return c, err
+	}
+	defer of.close()
+	items := c.Items[:0:0]
+	for i := range c.Items {
+		is, err := of.has(ctx, pathOf(&c.Items[i]))
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			items = append(items, c.Items[i])
+		} else if v.dropped++; c.Items[i].Unreadable != "" {
+			c.Unreadable = max(0, c.Unreadable-1)
+		}
+	}
+	c.Items = items
+	return c, nil
+}
+
+// differ counts what differs. Unread is what cannot be compared.
+func (v *view) differ(ctx context.Context) (files, unread int, err error) {
+	err = v.pages(ctx, client.DiffQuery{}, func(c *client.Changes) error {
+		files, unread = files+len(c.Items), c.Unreadable
+		return nil
+	})
+	return files, unread, err
 }
