@@ -440,8 +440,16 @@ func TestAddressesAreJudged(t *testing.T) {
 // does not pass.
 func TestFarSpeaksFirst(t *testing.T) {
 	listen(t, "0.0.0.0:9000", func(c net.Conn) { _, _ = io.WriteString(c, "hello\n"); echo(c) })
+	web(t, "0.0.0.0:8080", func(w http.ResponseWriter, q *http.Request) { _, _ = io.WriteString(w, q.Host) })
 	g := &gate{connect: func(egress.Request) egress.Verdict { return public }, reads: func(egress.Request) egress.Reading { return egress.Reading{Requests: true} }}
-	r := newRig(t, g, egress.Config{Ports: []uint16{9000}})
+	r := newRig(t, g, egress.Config{Ports: []uint16{8080, 9000}})
+	// A Host without a port is the connection's, and another one is refused.
+	for host, want := range map[string]string{"93.184.216.34": "93.184.216.34:8080", "93.184.216.34:8080": "93.184.216.34:8080", "93.184.216.34:80": "", "12.0.0.5": ""} {
+		got := r.exchange("93.184.216.34:8080", "GET / HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
+		if passes := strings.HasSuffix(got, want) && strings.HasPrefix(got, "HTTP/1.1 200"); passes != (want != "") {
+			t.Errorf("Host %s: %q", host, got)
+		}
+	}
 	for text, passes := range map[string]bool{"EHLO x\r\n": true, "SSH-2.0-x y\r\n": true, "GET /secret HTTP/1.1\r\n\r\n": false, "get\t/secret\n": false} {
 		c := r.mustDial("93.184.216.34:9000")
 		br := bufio.NewReader(c)

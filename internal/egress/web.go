@@ -237,8 +237,11 @@ func (v *visit) read(in *http.Request) (endpoint.Request, error) {
 	}
 	if strings.HasPrefix(text, "/") {
 		host := in.Host
-		if host == "" { // HTTP/1.0
+		switch h, err := endpoint.ParseHost(host); {
+		case host == "": // HTTP/1.0
 			host = v.to.String()
+		case v.to != nil && err == nil: // without a port, which many clients leave out: the connection's
+			host = endpoint.Endpoint{Host: h, Port: v.to.Port}.String()
 		}
 		text = "http://" + host + text
 	}
