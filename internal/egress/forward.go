@@ -170,11 +170,11 @@ func (n *Network) carryRead(c *client, far net.Conn, to endpoint.Endpoint, read 
 	case k == secret && read.TLS != nil:
 		c.deny(*read.TLS)
 		c.abort()
-		_ = <-down
+		<-down //nolint:errcheck // it is over, one way or another
 		return nil
 	case err != nil && !errors.Is(err, io.EOF):
 		reset(far)
-		_ = <-down
+		<-down //nolint:errcheck // it is over, one way or another
 		return broken(err)
 	}
 	c.setTunnel(k)

@@ -38,7 +38,7 @@ func TestIdlersGoFirst(t *testing.T) {
 		{"others' are not closed for who may have none", "bbbAA", 'a', 2, 5, "bbbAA", errTooMany},
 		{"of who has the most", "abbbaB", 'c', 9, 6, "abbaB", nil},
 		{"of who has the most and idle ones", "bAAA", 'c', 9, 4, "AAA", nil},
-		{"more than one", "aabb", 'c', 9, 2, "b", nil},
+		{"more than one", "abbb", 'c', 9, 3, "ab", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
