@@ -31,6 +31,11 @@ func TestRealMovedSaved(t *testing.T) {
 				a.host(".", "mkdir -p pkg/sub; echo f >pkg/f; echo g >pkg/sub/g; echo a >a; echo h >pkg/h")
 				id := a.session("")
 				a.bash(id, "mv pkg seven; echo b >a; echo new >b")
+				a.await(func() bool { // what is kept of it after the call
+					tree, err := a.m.cfg.Trees.Get(id)
+					a.must(err)
+					return tree.Origins["pkg"] != ""
+				})
 				if then == "end" {
 					a.end(id)
 				}
