@@ -45,10 +45,10 @@ func (b *boxes) take(ctx context.Context, tenant string) (release func(), err er
 	soon, cancel := context.WithTimeout(ctx, b.wait)
 	defer cancel()
 	own := b.tenant(tenant)
-	if err := own.Acquire(soon, 1); err != nil {
+	if !acquire(soon, own) {
 		return nil, noBox(ctx, maxTenantBoxes, "of tenant "+tenant)
 	}
-	if err := b.all.Acquire(soon, 1); err != nil {
+	if !acquire(soon, b.all) {
 		own.Release(1)
 		return nil, noBox(ctx, maxBoxes, "of all tenants")
 	}
@@ -56,6 +56,11 @@ func (b *boxes) take(ctx context.Context, tenant string) (release func(), err er
 		b.all.Release(1)
 		own.Release(1)
 	}, nil
+}
+
+// acquire waits for a place, and takes one that is free however late it is.
+func acquire(ctx context.Context, of *semaphore.Weighted) bool {
+	return of.TryAcquire(1) || of.Acquire(ctx, 1) == nil
 }
 
 // noBox is why there is no place.
