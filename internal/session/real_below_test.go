@@ -1,10 +1,13 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/toold/toold/client"
@@ -79,4 +82,31 @@ func (a *applyRig) below(t *testing.T) {
 		}
 		a.end(id)
 	}
+}
+
+// TestRealSwapped: directories that change places are changes, also where no time and no size of
+// their files tells them apart.
+func TestRealSwapped(t *testing.T) {
+	a := newApplyRig(t)
+	for alike := false; !alike; {
+		a.host(".", "rm -rf one two; mkdir one two; echo 1 >one/f; echo 2 >two/f")
+		var one, two syscall.Stat_t
+		a.must(errors.Join(syscall.Stat(a.src+"/one/f", &one), syscall.Stat(a.src+"/two/f", &two)))
+		alike = one.Ctim == two.Ctim && one.Mtim == two.Mtim
+	}
+	id := a.session("s")
+	a.bash("s", "mv one t; mv two one; mv t two")
+	if got := a.changed(id); !slices.Equal(got, []string{"one/f", "two/f"}) {
+		t.Errorf("changed are %q", got)
+	}
+	if patch, _ := a.patch(id, client.DiffQuery{}); !strings.Contains(string(patch), "-1\n+2") || !strings.Contains(string(patch), "-2\n+1") {
+		t.Errorf("the patch is\n%s", patch)
+	}
+	if v := a.apply(id, client.ApplyRequest{DryRun: true}); v.WrittenCount != 2 {
+		t.Errorf("a dry run: %+v", v)
+	}
+	a.apply(id, client.ApplyRequest{})
+	a.holds("one/f", "2\n")
+	a.holds("two/f", "1\n")
+	a.end(id)
 }

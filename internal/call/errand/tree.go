@@ -43,6 +43,11 @@ func (e *Errand) TreeDiff(ctx context.Context, q run.DiffQuery, most int64, w io
 // TreeChanges lists what differs in the worktree. q.Against is the name that the agent
 // knows. q.After is the Next of the page before. A page of long paths has fewer than q.Limit.
 func (e *Errand) TreeChanges(ctx context.Context, q client.DiffQuery) (*client.Changes, error) {
+	return e.TreeTouched(ctx, q, nil)
+}
+
+// TreeTouched is TreeChanges of what was touched, which is that of a run.DiffQuery.
+func (e *Errand) TreeTouched(ctx context.Context, q client.DiffQuery, touched []byte) (*client.Changes, error) {
 	after, err := base64.RawURLEncoding.DecodeString(q.After)
 	if err != nil {
 		return nil, fmt.Errorf("after %s: it is the next of no page", plain.Name(plain.Cut(q.After, maxChangeLine)))
@@ -55,7 +60,7 @@ func (e *Errand) TreeChanges(ctx context.Context, q client.DiffQuery) (*client.C
 		list := &changeList{last: string(after), limit: limit}
 		totals, err := e.tree(ctx, run.DiffJob(run.DiffQuery{
 			Format: treediff.List, Paths: q.Paths, Exclude: q.Exclude, NoIgnored: q.NoIgnored,
-			Against: q.Against, After: string(after), Limit: limit,
+			Against: q.Against, After: string(after), Limit: limit, Touched: touched,
 		}), maxChangesBytes, list)
 		switch {
 		case err == nil:

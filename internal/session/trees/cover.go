@@ -30,12 +30,8 @@ type coverAt struct {
 	hidden   bool // the layer hides what the source has in the directory
 }
 
-// coverOf opens layers.
-func coverOf(s *layers.Store, names []string) (*cover, error) {
-	opened, err := s.OpenLayers(names)
-	if err != nil {
-		return nil, err
-	}
+// coverOf is of open layers, which it closes in the end.
+func coverOf(opened *layers.Opened) (*cover, error) {
 	c := &cover{opened: opened}
 	for _, l := range opened.Files {
 		root, err := beneath.Open(int(l.Fd()), "root", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)

@@ -172,7 +172,7 @@ func (s stays) add(items []client.Change, j *judged) {
 func (v *view) survey(ctx context.Context, q client.DiffQuery) (changed bool, err error) {
 	err = v.pages(ctx, q, func(c *client.Changes) error {
 		any, err := v.surveyPage(ctx, c)
-		changed = changed || any || v.dropped > 0
+		changed = changed || any || v.spots == nil || v.spots.packed == nil // else all is told at once, and nothing dropped
 		return err
 	})
 	return changed, err
@@ -280,7 +280,7 @@ func (v *view) judge(ctx context.Context, items []client.Change) (*judged, error
 // of most sessions in a tenth of the time that the sandbox takes to compare; where it does not,
 // a list of the sandbox is to be judged.
 func (v *view) asBegun(ctx context.Context) bool {
-	if len(v.against) > 0 || !v.bound {
+	if told, err := v.toTell(ctx); err != nil || told == nil || len(v.against) > 0 {
 		return false
 	}
 	t, err := v.store.Get(v.tree.Session) // as it is by now
@@ -292,10 +292,11 @@ func (v *view) asBegun(ctx context.Context) bool {
 		return false
 	}
 	defer opened.Close()
-	places, err := touched(ctx, opened.Files)
-	if err != nil {
+	k, err := touched(ctx, opened.Files, true)
+	if err != nil || k.moved {
 		return false
 	}
+	places := k.places
 	_, verdicts, err := v.verdicts(ctx, places)
 	if err != nil {
 		return false

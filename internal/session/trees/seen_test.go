@@ -199,13 +199,13 @@ func TestTouchedLongNames(t *testing.T) {
 	f, err := os.Open(layer)
 	testrig.Must(t, err)
 	defer f.Close()
-	if places, err := touched(t.Context(), []*os.File{f}); !errors.Is(err, errHides) {
-		t.Errorf("%d places, %v", len(places), err)
+	if k, err := touched(t.Context(), []*os.File{f}, true); !errors.Is(err, errHides) {
+		t.Errorf("%+v, %v", k, err)
 	}
 	for n := range 1000 {
 		testrig.Must(t, at.Remove(fmt.Sprintf("%0250d", n)))
 	}
-	if places, err := touched(t.Context(), []*os.File{f}); err != nil || len(places) < 1000 {
-		t.Errorf("where they are fewer: %d places, %v", len(places), err)
+	if k, err := touched(t.Context(), []*os.File{f}, true); err != nil || len(k.places) < 1000 {
+		t.Errorf("where they are fewer: %d places, %v", len(k.places), err)
 	}
 }

@@ -29,9 +29,10 @@ const (
 var errHides = errors.New("a layer hides what it does not name")
 
 // touched gives what open layers of a tree say something of, the uppermost first: of what the
-// source does not have all count as added.
-func touched(ctx context.Context, opened []*os.File) ([]apply.Place, error) {
-	k := &touching{own: make(map[string]bool)}
+// source does not have all count as added. Deep names also what is in directories of the session's
+// own.
+func touched(ctx context.Context, opened []*os.File, deep bool) (*touching, error) {
+	k := &touching{own: make(map[string]bool), deep: deep}
 	for _, layer := range slices.Backward(opened) { // a directory is new by the lowest that has it
 		root, err := beneath.Open(int(layer.Fd()), "root", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 		if errors.Is(err, unix.ENOENT) {
@@ -44,7 +45,7 @@ func touched(ctx context.Context, opened []*os.File) ([]apply.Place, error) {
 			return nil, err
 		}
 	}
-	return k.places, nil
+	return k, nil
 }
 
 // touching goes through layers.
@@ -52,6 +53,8 @@ type touching struct {
 	places []apply.Place
 	bytes  int             // of their paths
 	own    map[string]bool // directories that hide what the source has there
+	moved  bool            // some of them have files that the source has at another path
+	deep   bool
 }
 
 // list lists a directory of a layer, whose name is its path there, and closes it.
@@ -91,16 +94,35 @@ func (k *touching) dir(ctx context.Context, parent int, name string, p apply.Pla
 	}
 	d := os.NewFile(uintptr(fd), p.Path)
 	opaque, moved, err := layers.Hides(fd)
-	if err != nil || moved {
+	if err != nil {
 		_ = d.Close()
 		return errors.Join(errHides, err)
 	}
-	p.Kind = beneath.Dir
-	if opaque || k.own[p.Path] || k.own[path.Dir(p.Path)] {
+	p.Kind, k.moved = beneath.Dir, k.moved || moved
+	if opaque || moved || k.own[p.Path] || k.own[path.Dir(p.Path)] {
 		k.own[p.Path] = true
 	} else {
 		p.Status = client.ChangeModified
 	}
 	k.places = append(k.places, p)
+	if k.own[p.Path] && !k.deep {
+		return d.Close()
+	}
 	return k.list(ctx, d, depth+1)
+}
+
+// maxPacked bounds what an agent is told to look at, in bytes: an input has 16 MiB at most, of which
+// this takes four thirds.
+const maxPacked = 8 << 20
+
+// pack gives what an agent has to look at; nil where that is more than it can be told.
+func (k *touching) pack() []byte {
+	spots := make([]treediff.Spot, len(k.places))
+	for i, p := range k.places {
+		spots[i] = treediff.Spot{Path: p.Path, Whole: p.Kind != beneath.Dir || p.Status != client.ChangeModified}
+	}
+	if text := treediff.PackTouched(spots); len(text) <= maxPacked {
+		return append([]byte{}, text...)
+	}
+	return nil
 }

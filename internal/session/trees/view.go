@@ -3,6 +3,7 @@ package trees
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"sync"
 
@@ -10,6 +11,8 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/errand"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/tool/run/treediff"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -22,8 +25,7 @@ type view struct {
 	session string   // "" where it is the session's own sandbox
 	against []string // layers of the checkpoint that it is compared with
 	stays   stays    // nil before a survey
-	dropped int      // changes that were none of the session's
-	bound   bool     // the sandbox looks at nothing else
+	spots   *spots   // nil before a question
 	close   func()
 }
 
@@ -109,35 +111,106 @@ func (x *subject) open(ctx context.Context, p auth.Principal, from Seed) (*view,
 	return &view{Errand: e, shared: x.shared, session: v.ID, close: sync.OnceFunc(end)}, nil
 }
 
-// coverTries is how often layers are opened that are merged meanwhile.
-const coverTries = 3
+// openTries is how often layers are opened that are merged meanwhile.
+const openTries = 3
 
-// cover opens the layers that say what a view differs in: those of the tree, and of the checkpoint
-// that it is compared with. It is nil for a view that shows no tree.
-func (v *view) cover() (*cover, error) {
-	if v.tree == nil {
-		return nil, nil //nolint:nilnil // nothing is left out then
-	}
-	var c *cover
+// openLayers opens the layers that say what a view differs in: those of the tree, and of the
+// checkpoint that it is compared with.
+func (v *view) openLayers() (*layers.Opened, error) {
+	var opened *layers.Opened
 	var err error
-	for range coverTries {
+	for range openTries {
 		names := v.tree.Layers()
 		if now, none := v.store.Get(v.tree.Session); none == nil {
 			names = now.Layers()
 		}
-		if c, err = coverOf(v.store, slices.Concat(names, v.against)); err == nil {
-			return c, nil
+		if opened, err = v.store.OpenLayers(slices.Concat(names, v.against)); err == nil {
+			return opened, nil
 		}
 	}
 	v.log.Warn("look at the layers of a session", "session", v.tree.Session, "error", err)
 	return nil, fault.Overloaded.Errorf("the layers of session %s cannot be looked at now", v.tree.Session).Next("try again")
 }
 
+// cover knows the layers of a view. It is nil for one that shows no tree.
+func (v *view) cover() (*cover, error) {
+	if v.tree == nil {
+		return nil, nil //nolint:nilnil // nothing is left out then
+	}
+	opened, err := v.openLayers()
+	if err != nil {
+		return nil, err
+	}
+	return coverOf(opened)
+}
+
+// spots are what the sandbox is told to look at; nil where it cannot be told.
+type spots struct{ packed []byte }
+
+// toTell gives what the sandbox is to look at, as it was at the first question; nil where that is
+// too much to say, or the sandbox takes no such word, or the view shows no tree.
+func (v *view) toTell(ctx context.Context) ([]byte, error) {
+	if v.tree == nil {
+		return nil, nil
+	}
+	if v.spots != nil {
+		return v.spots.packed, nil
+	}
+	opened, err := v.openLayers()
+	if err != nil {
+		return nil, err
+	}
+	defer opened.Close()
+	k, err := touched(ctx, opened.Files, false)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	v.spots = new(spots)
+	if err == nil {
+		v.spots.packed = k.pack()
+	}
+	return v.spots.packed, nil
+}
+
+// untold has the sandbox look at everything from now on, if an error says that it takes no other
+// word: an agent of an older version is in it.
+func (v *view) untold(err error) bool {
+	e, ok := errors.AsType[*run.Error](err)
+	if v.spots == nil || v.spots.packed == nil || !ok || !run.IsNoTool(e) {
+		return false
+	}
+	v.spots.packed = nil
+	return true
+}
+
+// TreeDiff is that of the sandbox, which looks at nothing but what the layers say something of, if it
+// can be told.
+func (v *view) TreeDiff(ctx context.Context, q run.DiffQuery, most int64, w io.Writer) (treediff.Totals, error) {
+	var err error
+	if q.Touched, err = v.toTell(ctx); err != nil {
+		return treediff.Totals{}, err
+	}
+	t, err := v.Errand.TreeDiff(ctx, q, most, w)
+	if v.untold(err) {
+		q.Touched = nil
+		return v.Errand.TreeDiff(ctx, q, most, w)
+	}
+	return t, err
+}
+
 // TreeChanges lists what differs, but for what is the source's own doing. Its totals are those of the
 // sandbox.
 func (v *view) TreeChanges(ctx context.Context, q client.DiffQuery) (*client.Changes, error) {
-	c, err := v.Errand.TreeChanges(ctx, q)
-	if err != nil || len(c.Items) == 0 {
+	told, err := v.toTell(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := v.TreeTouched(ctx, q, told)
+	if v.untold(err) {
+		told = nil
+		c, err = v.Errand.TreeChanges(ctx, q)
+	}
+	if err != nil || told != nil {
 		return c, err
 	}
 	of, err := v.cover()
@@ -153,7 +226,7 @@ func (v *view) TreeChanges(ctx context.Context, q client.DiffQuery) (*client.Cha
 		}
 		if is {
 			items = append(items, c.Items[i])
-		} else if v.dropped++; c.Items[i].Unreadable != "" {
+		} else if c.Items[i].Unreadable != "" {
 			c.Unreadable = max(0, c.Unreadable-1)
 		}
 	}

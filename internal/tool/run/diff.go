@@ -31,6 +31,9 @@ type DiffQuery struct {
 	// Exclude are the patterns of treediff.Options, NoIgnored is as there.
 	Exclude   []string
 	NoIgnored bool
+	// Touched is that of treediff.Options, as treediff.PackTouched has it. Where it is not nil, an
+	// agent of an older version has no such tool.
+	Touched []byte
 	// After and Limit are of a list.
 	After string
 	Limit int
@@ -53,6 +56,7 @@ type treeInput struct {
 	Omit      [][]byte `json:"omit,omitempty"`
 	NoIgnored bool     `json:"no_ignored,omitempty"`
 	Against   string   `json:"against,omitempty"`
+	Touched   []byte   `json:"touched,omitempty"`
 	After     []byte   `json:"after,omitempty"`
 	Limit     int      `json:"limit,omitempty"`
 }
@@ -62,12 +66,37 @@ func (Diff) Name() string { return "worktree_diff" }
 
 // DiffJob compares the worktree.
 func DiffJob(q DiffQuery) Job {
-	in := treeInput{Format: q.Format, Paths: pathBytes(q.Paths), NoIgnored: q.NoIgnored, Against: q.Against, After: []byte(q.After), Limit: q.Limit}
+	in := treeInput{Format: q.Format, Paths: pathBytes(q.Paths), NoIgnored: q.NoIgnored, Against: q.Against, Touched: q.Touched, After: []byte(q.After), Limit: q.Limit}
 	if in.Omit = pathBytes(q.Exclude); q.Format == treediff.Archive {
 		in.Exclude, in.Omit = in.Omit, nil
 	}
 	input, _ := json.Marshal(in) // never fails for such
+	if q.Touched != nil {
+		return Job{DiffTouched{}.Name(), input}
+	}
 	return Job{Diff{}.Name(), input}
+}
+
+// DiffTouched is Diff, and looks at nothing but what the query says was touched.
+type DiffTouched struct{ unprepared }
+
+// Name implements Tool.
+func (DiffTouched) Name() string { return "worktree_diff_touched" }
+
+// Run implements Tool.
+func (d DiffTouched) Run(ctx context.Context, env *Env, input json.RawMessage, _ *Prepared) (*Result, error) {
+	in, err := inputOf[treeInput](input)
+	if err != nil {
+		return nil, err
+	}
+	touched, err := treediff.ParseTouched(in.Touched)
+	if err != nil {
+		return nil, Errorf(CodeInvalidInput, "%s", err)
+	}
+	return compareTrees(ctx, env, input, d.Name(), func(o treediff.Options) (treediff.Totals, error) {
+		o.Touched = touched
+		return treediff.Write(ctx, o, env.Stream)
+	})
 }
 
 // Revert makes the worktree, or paths of it, what it is compared with, as the tool user.

@@ -2,7 +2,7 @@ package run
 
 // Builtin lists the tools that the agent can run. To add one: write its file
 // here, its definition beside it in package tool, and add a line to both lists.
-// Changes, Formatted, Aside, Diff and Revert are the daemon's own and have no definition.
+// Changes, Formatted, Aside, Diff, DiffTouched and Revert are the daemon's own and have no definition.
 func Builtin() []Tool {
 	return []Tool{
 		Read{},
@@ -22,6 +22,7 @@ func Builtin() []Tool {
 		Formatted{},
 		Aside{},
 		Diff{},
+		DiffTouched{},
 		Revert{},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"unsafe"
 
@@ -108,14 +109,61 @@ func (d *Dir) List(ctx context.Context, after string, most int) (nodes []Node, m
 			return err
 		}
 		nodes = make([]Node, 0, len(names))
+		gone := false
 		for _, e := range names {
-			if n, ok := d.node(e.Name); ok {
+			n, ok := d.node(e.Name)
+			gone = gone || !ok
+			nodes = append(nodes, n)
+		}
+		if gone {
+			nodes, err = d.there(ctx, names, nodes)
+		}
+		return err
+	})
+	return nodes, more, err
+}
+
+// there drops nodes that are gone. Of what is still listed nobody knows what it is: an overlay that
+// was changed below lists names that it does not find.
+func (d *Dir) there(ctx context.Context, names []Entry, nodes []Node) ([]Node, error) {
+	now, _, err := d.names(ctx, "", math.MaxInt32)
+	if err != nil {
+		return nil, err
+	}
+	listed := make(map[string]bool, len(now))
+	for _, e := range now {
+		listed[e.Name] = true
+	}
+	left := nodes[:0]
+	for i, n := range nodes {
+		if name := names[i].Name; n.Name == "" && listed[name] {
+			var ok bool
+			if n, ok = d.node(name); !ok {
+				n = Node{Name: name, Kind: KindUnknown}
+			}
+		}
+		if n.Name != "" {
+			left = append(left, n)
+		}
+	}
+	return left, nil
+}
+
+// Look looks at the entries of some names, and leaves out what is not there.
+func (d *Dir) Look(ctx context.Context, names []string) (nodes []Node, err error) {
+	err = d.r.do(ctx, func() error {
+		nodes = make([]Node, 0, len(names))
+		for i, name := range names {
+			if i%1000 == 0 && ctx.Err() != nil {
+				return aborted(ctx)
+			}
+			if n, ok := d.node(name); ok {
 				nodes = append(nodes, n)
 			}
 		}
 		return nil
 	})
-	return nodes, more, err
+	return nodes, err
 }
 
 func (d *Dir) names(ctx context.Context, after string, most int) (names []Entry, more bool, err error) {

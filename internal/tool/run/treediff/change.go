@@ -100,7 +100,7 @@ func (c *change) howDiffers() Status {
 		return Deleted
 	case c.old.kind() != c.new.kind():
 		return Type
-	case unchanged(c.old.node, c.new.node):
+	case c.w.unchanged(c.old.node, c.new.node):
 		return ""
 	}
 	return Modified

@@ -11,7 +11,7 @@
 // file, or where a link leads. An index of git whose entries are the same is: commands that only
 // look write it again. A file whose size, mode, modification and change time are
 // equal on both sides counts as unchanged and is not read: no program can set a change
-// time. What is mounted in one of the directories is left out with all that is in it, and
+// time. With Options.Touched all files are read that may differ. What is mounted in one of the directories is left out with all that is in it, and
 // so are owners, times and extended attributes: they are no difference. A path of more than MaxPath bytes is
 // unreadable.
 //
@@ -113,6 +113,8 @@ type Options struct {
 	// is everything. Directories on the way to one come with it where they are new.
 	Paths  []string
 	Format Format
+	// Touched is what may differ; nil is everything.
+	Touched *Touched
 	// Exclude are paths of which an archive has no content, with all that is in them. A list
 	// and a patch leave them out and count them, but for what was in a directory that
 	// something else has taken the place of: that comes with it.

@@ -84,6 +84,8 @@ func (p *place) shut() {
 type names struct {
 	w     *walk
 	place *place
+	only  *Touched // what is looked at
+	asked int      // of those that it names
 	nodes []root.Node
 	held  int
 	more  bool
@@ -92,7 +94,7 @@ type names struct {
 
 // peek is the next entry, nil for none.
 func (n *names) peek() (*root.Node, error) {
-	if len(n.nodes) == 0 && n.more {
+	for len(n.nodes) == 0 && n.more {
 		if err := n.fill(); err != nil {
 			return nil, err
 		}
@@ -109,7 +111,19 @@ func (n *names) fill() error {
 		return err
 	}
 	n.release()
-	n.nodes, n.more, err = dir.List(n.w.ctx, n.last, max(n.w.budget/2, leastNodes))
+	most := max(n.w.budget/2, leastNodes)
+	if n.only.named() {
+		some := n.only.below[n.asked:min(n.asked+most, len(n.only.below))]
+		names := make([]string, len(some))
+		for i := range some {
+			names[i] = some[i].name
+		}
+		n.asked += len(some)
+		n.more = n.asked < len(n.only.below)
+		n.nodes, err = dir.Look(n.w.ctx, names)
+	} else {
+		n.nodes, n.more, err = dir.List(n.w.ctx, n.last, most)
+	}
 	n.held = len(n.nodes)
 	n.w.budget -= n.held
 	if n.held > 0 {
@@ -129,7 +143,7 @@ func (w *walk) run(out visitor) error {
 	base, tree := &place{top: w.o.Base, dir: w.o.Base, there: true}, &place{top: w.o.Tree, dir: w.o.Tree, there: true}
 	sel, done := w.ruled(selectionOf(w.o.Paths), "", base, tree)
 	defer done()
-	err := w.level("", 0, sel, base, tree)
+	err := w.level("", 0, sel, w.o.Touched, base, tree)
 	if err = errors.Join(err, out.leave(tree)); err != nil {
 		return err
 	}
@@ -158,8 +172,8 @@ func (w *walk) skip(err error) error {
 
 // level compares what is in one directory. Where one of the sides cannot be listed, both
 // are left out: the other one alone would look like a difference.
-func (w *walk) level(path string, depth int, sel *selection, base, tree *place) error {
-	old, new := &names{w: w, place: base, more: base.there}, &names{w: w, place: tree, more: tree.there}
+func (w *walk) level(path string, depth int, sel *selection, only *Touched, base, tree *place) error {
+	old, new := &names{w: w, place: base, only: only, more: base.there}, &names{w: w, place: tree, only: only, more: tree.there}
 	defer old.release()
 	defer new.release()
 	err := w.lent(func() error {
@@ -184,10 +198,10 @@ func (w *walk) level(path string, depth int, sel *selection, base, tree *place) 
 		if e.name == "" {
 			return nil
 		}
-		if !e.mayDiffer() {
+		if !w.mayDiffer(e) {
 			continue
 		}
-		b := below{entry: e, path: join(path, e.name), sel: sel.at(e.name)}
+		b := below{entry: e, path: join(path, e.name), sel: sel.at(e.name), only: only.at(e.name)}
 		in, failed := w.entry(&b, base, tree)
 		if failed != nil {
 			return failed
@@ -248,6 +262,7 @@ type below struct {
 	entry
 	path string
 	sel  *selection
+	only *Touched
 	late bool // it is visited after what is in it
 	// hidden: .gitignore files ignore it.
 	hidden bool
@@ -288,28 +303,36 @@ var applying = regexp.MustCompile(`^\.toold-[A-Z2-7]{26}-[0-9]+$`)
 
 // mayDiffer is false of most entries: those that are no directories, and the same. What an
 // overlay still shows of a base that has lost or replaced it is no change of the tree.
-func (e entry) mayDiffer() bool {
+func (w *walk) mayDiffer(e entry) bool {
 	if strings.HasPrefix(e.name, ".toold-") && applying.MatchString(e.name) {
 		return false
 	}
 	if e.new != nil && e.new.Nameless && (e.old == nil || !e.old.Nameless) {
 		return false
 	}
-	return e.old == nil || e.new == nil || isDir(e.old) || !unchanged(e.old, e.new)
+	return e.old == nil || e.new == nil || isDir(e.old) || !w.unchanged(e.old, e.new)
 }
 
 // unchanged reports whether two entries count as the same without a look inside. Most
-// that the tree did not touch do.
-func unchanged(old, new *root.Node) bool {
+// that the tree did not touch do; of those that it did, no times say it: files of one size that were
+// made at once and have changed places have the same ones.
+func (w *walk) unchanged(old, new *root.Node) bool {
+	if w.o.Touched != nil && old.Kind != root.KindDir {
+		return false
+	}
 	return old.Kind == new.Kind && old.Kind != root.KindUnknown && old.Size == new.Size && old.MTime == new.MTime &&
 		old.CTime == new.CTime && old.Mode == new.Mode && old.Denied == new.Denied && !new.Mount
 }
 
 func isDir(n *root.Node) bool { return n != nil && n.Kind == root.KindDir }
 
-// denied reports whether one of the sides is a directory that cannot be listed.
+// denied reports whether one of the sides is a directory that cannot be listed, or may be one: it
+// cannot be looked at.
 func (e entry) denied() bool {
-	return isDir(e.old) && e.old.Denied || isDir(e.new) && e.new.Denied
+	shut := func(n *root.Node) bool {
+		return n != nil && (n.Kind == root.KindUnknown || n.Kind == root.KindDir && n.Denied)
+	}
+	return shut(e.old) || shut(e.new)
 }
 
 // visit tells of one path, if it differs. Of a directory on the way to a selected path
@@ -356,7 +379,7 @@ func (w *walk) descend(b *below, depth int, base, tree *place) error {
 		err = w.skip(err)
 	} else {
 		sel, done := w.ruled(b.sel, b.path, old, new)
-		err = errors.Join(w.level(b.path, depth+1, sel, old, new), w.out.leave(new))
+		err = errors.Join(w.level(b.path, depth+1, sel, b.only, old, new), w.out.leave(new))
 		done()
 	}
 	for _, p := range []*place{old, new} {
