@@ -23,6 +23,8 @@ type trap struct {
 	// spring makes the trap fire; it runs in a session only. "" is a trap for
 	// programs that are not here.
 	spring string
+	// instead: it takes the place of .git, in which the user has worked since.
+	instead bool
 	// warned are the files that the warning must name. A patch has none of git's own.
 	warned []string
 }
@@ -58,9 +60,9 @@ var traps = []trap{
 	{name: "embedded bare repository", plant: `
 		git init -q --bare sub; git -C sub config core.bare false; git -C sub config core.worktree .
 		git -C sub config core.fsmonitor "$FIRE; false"`, spring: "cd sub; git status", warned: []string{"sub"}},
-	{name: "pointer", plant: `cp -r .git .other; git config -f .other/config core.fsmonitor "$FIRE; false"; rm -rf .git; echo 'gitdir: .other' >.git`, spring: status, warned: []string{".git"}},
+	{name: "pointer", plant: `cp -r .git .other; git config -f .other/config core.fsmonitor "$FIRE; false"; rm -rf .git; echo 'gitdir: .other' >.git`, spring: status, instead: true, warned: []string{".git"}},
 	{name: "commondir", plant: `cp -r .git .other; git config -f .other/config core.fsmonitor "$FIRE; false"; echo ../.other >.git/commondir`, spring: status, warned: []string{".git/commondir"}},
-	{name: "pointer that is a link", plant: `cp -r .git .other; git config -f .other/config core.fsmonitor "$FIRE; false"; rm -rf .git; ln -s .other .git`, spring: status, warned: []string{".git"}},
+	{name: "pointer that is a link", plant: `cp -r .git .other; git config -f .other/config core.fsmonitor "$FIRE; false"; rm -rf .git; ln -s .other .git`, spring: status, instead: true, warned: []string{".git"}},
 	{name: "repository below", plant: `git init -q sub; git -C sub config core.fsmonitor "$FIRE; false"`, spring: "cd sub; git status", warned: []string{"sub/.git/config"}},
 	{name: "hook of the index", plant: `printf '#!/bin/sh\n%s\n' "$FIRE" >.git/hooks/post-index-change; chmod +x .git/hooks/post-index-change`, spring: "touch file; git status", warned: []string{".git/hooks/post-index-change"}},
 	{name: "diff.external", plant: `git config diff.external "$FIRE; true"`, spring: "echo x >>file; git diff", warned: []string{".git/config"}},
@@ -165,7 +167,11 @@ func (j *job) applied(task trap, git map[string]string) {
 func (j *job) spring(task trap, id string) {
 	j.t.Helper()
 	live := "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b\nrm -f fired\n(" + task.spring + ")\ntest -e /workspace/fired"
-	if _, exit := j.run(j.checkout, `toolctl apply $TRAP --include-sensitive --force; toolctl run --worktree . -- bash -c "$LIVE"`, "LIVE="+live, id); exit != 0 {
+	away := ""
+	if task.instead {
+		away = "toolctl apply $TRAP --include-sensitive --force && exit 1; mv .git ../temp/was; "
+	}
+	if _, exit := j.run(j.checkout, away+`toolctl apply $TRAP --include-sensitive --force; toolctl run --worktree . -- bash -c "$LIVE"`, "LIVE="+live, id); exit != 0 {
 		j.t.Error("the trap does not fire in a session either: it is none")
 	}
 	j.safe("a session that reaches the host's file: the test is none")
