@@ -78,15 +78,27 @@ type Pending struct {
 	reply     chan Reply                 // gets the one answer; capacity 1
 	again     chan struct{}              // says that the rules have changed; capacity 1
 	told      atomic.Bool                // it is on disk, so it may be seen and answered
+	over      <-chan struct{}            // closed when the call has ended: it takes no answer then
 
 	// mu is held while an answer is written, so that there is only one.
 	mu  sync.Mutex // guards the field below
 	end bool       // it was answered
 }
 
-// NewPending makes a pending approval. tell tells who listens to the call.
-func NewPending(row store.Approval, j *judge.Judgement, tell func(typ string, data any)) *Pending {
-	return &Pending{Row: row, Judgement: j, tell: tell, reply: make(chan Reply, 1), again: make(chan struct{}, 1)}
+// NewPending makes a pending approval. tell tells who listens to the call, which over, closed, says
+// has ended.
+func NewPending(row store.Approval, j *judge.Judgement, tell func(typ string, data any), over <-chan struct{}) *Pending {
+	return &Pending{Row: row, Judgement: j, tell: tell, over: over, reply: make(chan Reply, 1), again: make(chan struct{}, 1)}
+}
+
+// late reports whether the call has ended, and who asked for it has not said so yet.
+func (p *Pending) late() bool {
+	select {
+	case <-p.over:
+		return true
+	default:
+		return false
+	}
 }
 
 // Told lets it be seen and answered, and tells who listens to the call.
@@ -229,7 +241,7 @@ func (d *Desk) of(ok func(*Pending) bool) []*Pending {
 func (d *Desk) Settle(p *Pending, r Reply) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.end {
+	if p.end || r.How != Gone && p.late() {
 		return ErrAnswered
 	}
 	row := p.Row

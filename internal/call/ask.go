@@ -128,7 +128,7 @@ func (a asking) askedBefore(j *judge.Judgement, row *store.Approval) error {
 
 func newPending(c *Call, j *judge.Judgement, row store.Approval) *approval.Pending {
 	row.SelfApprove = c.at.daemon.Approvals.Config().SelfApprove
-	return approval.NewPending(row, j, c.stream.Tell)
+	return approval.NewPending(row, j, c.stream.Tell, c.done)
 }
 
 // await tells that the call waits, and waits.
