@@ -1,8 +1,13 @@
 package root
 
 import (
+	"context"
+	"errors"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -142,5 +147,87 @@ func TestEntries(t *testing.T) {
 	}
 	if info, err := os.Stat(dir + "/d/e"); err != nil || info.Mode().Perm() != 0o711 {
 		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// Names that somebody else knows are looked at one by one, without a list.
+func TestDirLook(t *testing.T) {
+	t.Parallel()
+	r, dir := newRoot(t)
+	put(t, dir+"/a", "one")
+	put(t, dir+"/b", "two")
+	ctx := t.Context()
+	d, err := r.OpenDir(ctx, "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	long := strings.Repeat("n", 256)
+	nodes, err := d.Look(ctx, []string{"a", "none", "b", long})
+	if err != nil || len(nodes) != 3 || nodes[0].Name != "a" || nodes[0].Size != 3 || nodes[1].Name != "b" || nodes[2].Kind != KindUnknown {
+		t.Errorf("%+v, %v", nodes, err)
+	}
+	ended, end := context.WithCancel(ctx)
+	end()
+	if nodes, err := d.Look(ended, []string{"a"}); CodeOf(err) != Aborted {
+		t.Errorf("%+v, %v", nodes, err)
+	}
+	// Between a list and a look one was removed, and another came back.
+	left, err := d.there(ctx, []Entry{{Name: "a"}, {Name: "b"}, {Name: "none"}}, []Node{nodes[0], {}, {}})
+	if err != nil || len(left) != 2 || left[0].Name != "a" || left[1].Name != "b" || left[1].Kind != KindFile {
+		t.Errorf("%+v, %v", left, err)
+	}
+	if _, err := d.there(ended, nil, nil); CodeOf(err) != Aborted {
+		t.Error(err)
+	}
+}
+
+// The data of a file and its attributes are read without moving what Read reads.
+func TestFileParts(t *testing.T) {
+	t.Parallel()
+	r, dir := newRoot(t)
+	put(t, dir+"/f", "some text")
+	ctx := t.Context()
+	d, err := r.OpenDir(ctx, "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	f, err := d.Open(ctx, "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if begin, end, err := f.Extent(ctx, 0); begin != 0 || end != 9 || err != nil {
+		t.Errorf("%d, %d, %v", begin, end, err)
+	}
+	if begin, end, err := f.Extent(ctx, 9); begin != 9 || end != 9 || err != nil {
+		t.Errorf("behind its end: %d, %d, %v", begin, end, err)
+	}
+	part := make([]byte, 4)
+	if n, err := f.ReadAt(ctx, part, 5); string(part[:n]) != "text" || err != nil {
+		t.Errorf("%q, %v", part[:n], err)
+	}
+	if n, err := f.ReadAt(ctx, part, 7); string(part[:n]) != "xt" || err == nil {
+		t.Errorf("%q, %v", part[:n], err)
+	}
+	if all, err := io.ReadAll(f); string(all) != "some text" || err != nil {
+		t.Errorf("%q, %v", all, err)
+	}
+	if all, left, err := d.Attributes(ctx, "f", 100); len(all) != 0 || left != 0 || err != nil {
+		t.Errorf("%v, %d, %v", all, left, err)
+	}
+	for name, value := range map[string]string{"user.a": "1", "user.b": strings.Repeat("2", 200)} {
+		if err := unix.Setxattr(dir+"/f", name, []byte(value), 0); errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPERM) {
+			t.Skip("this file system has no attributes")
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all, left, err := d.Attributes(ctx, "f", 100); !maps.Equal(all, Attributes{"user.a": "1"}) || left != 1 || err != nil {
+		t.Errorf("%v, %d, %v", all, left, err)
+	}
+	if _, _, err := d.Attributes(ctx, "none", 100); err == nil {
+		t.Error("what is not there has attributes")
 	}
 }
