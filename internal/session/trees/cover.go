@@ -3,6 +3,7 @@ package trees
 import (
 	"context"
 	"errors"
+	"os"
 	"path"
 	"strings"
 
@@ -34,17 +35,25 @@ type coverAt struct {
 func coverOf(opened *layers.Opened) (*cover, error) {
 	c := &cover{opened: opened}
 	for _, l := range opened.Files {
-		root, err := beneath.Open(int(l.Fd()), "root", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-		if errors.Is(err, unix.ENOENT) {
-			continue // it was never mounted
-		}
+		root, err := openRoot(l)
 		if err != nil {
 			c.close()
 			return nil, err
 		}
-		c.at = append(c.at, &coverAt{root: root, fd: root, dir: "."})
+		if root >= 0 {
+			c.at = append(c.at, &coverAt{root: root, fd: root, dir: "."})
+		}
 	}
 	return c, nil
+}
+
+// openRoot opens what a layer has of a tree; -1 for one that was never mounted.
+func openRoot(layer *os.File) (fd int, err error) {
+	fd, err = beneath.Open(int(layer.Fd()), "root", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return -1, nil
+	}
+	return fd, err
 }
 
 func (c *cover) close() {

@@ -172,7 +172,7 @@ func (s stays) add(items []client.Change, j *judged) {
 func (v *view) survey(ctx context.Context, q client.DiffQuery) (changed bool, err error) {
 	err = v.pages(ctx, q, func(c *client.Changes) error {
 		any, err := v.surveyPage(ctx, c)
-		changed = changed || any || v.spots == nil || v.spots.packed == nil // else all is told at once, and nothing dropped
+		changed = changed || any || !v.told() // else all is told at once, and nothing dropped
 		return err
 	})
 	return changed, err
@@ -283,11 +283,7 @@ func (v *view) asBegun(ctx context.Context) bool {
 	if told, err := v.toTell(ctx); err != nil || told == nil || len(v.against) > 0 {
 		return false
 	}
-	t, err := v.store.Get(v.tree.Session) // as it is by now
-	if err != nil {
-		return false
-	}
-	opened, err := v.store.OpenLayers(t.Layers())
+	opened, err := v.openLayers()
 	if err != nil {
 		return false
 	}

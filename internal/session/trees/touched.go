@@ -34,11 +34,8 @@ var errHides = errors.New("a layer hides what it does not name")
 func touched(ctx context.Context, opened []*os.File, deep bool) (*touching, error) {
 	k := &touching{own: make(map[string]bool), deep: deep}
 	for _, layer := range slices.Backward(opened) { // a directory is new by the lowest that has it
-		root, err := beneath.Open(int(layer.Fd()), "root", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-		if errors.Is(err, unix.ENOENT) {
-			continue // it was never mounted
-		}
-		if err == nil {
+		root, err := openRoot(layer)
+		if err == nil && root >= 0 {
 			err = k.list(ctx, os.NewFile(uintptr(root), ""), 0)
 		}
 		if err != nil {

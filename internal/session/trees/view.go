@@ -172,11 +172,14 @@ func (v *view) toTell(ctx context.Context) ([]byte, error) {
 	return v.spots.packed, nil
 }
 
+// told reports whether the sandbox looks at nothing else: then its totals are those of the session.
+func (v *view) told() bool { return v.spots != nil && v.spots.packed != nil }
+
 // untold has the sandbox look at everything from now on, if an error says that it takes no other
 // word: an agent of an older version is in it.
 func (v *view) untold(err error) bool {
 	e, ok := errors.AsType[*run.Error](err)
-	if v.spots == nil || v.spots.packed == nil || !ok || !run.IsNoTool(e) {
+	if !v.told() || !ok || !run.IsNoTool(e) {
 		return false
 	}
 	v.spots.packed = nil
@@ -236,6 +239,11 @@ func (v *view) TreeChanges(ctx context.Context, q client.DiffQuery) (*client.Cha
 
 // differ counts what differs. Unread is what cannot be compared.
 func (v *view) differ(ctx context.Context) (files, unread int, err error) {
+	if c, err := v.TreeChanges(ctx, client.DiffQuery{Limit: 1}); err != nil {
+		return 0, 0, err
+	} else if v.told() {
+		return c.Files, c.Unreadable, nil
+	}
 	err = v.pages(ctx, client.DiffQuery{}, func(c *client.Changes) error {
 		files, unread = files+len(c.Items), c.Unreadable
 		return nil

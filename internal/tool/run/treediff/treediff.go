@@ -11,8 +11,8 @@
 // file, or where a link leads. An index of git whose entries are the same is: commands that only
 // look write it again. A file whose size, mode, modification and change time are
 // equal on both sides counts as unchanged and is not read: no program can set a change
-// time. With Options.Touched all files are read that may differ. What is mounted in one of the directories is left out with all that is in it, and
-// so are owners, times and extended attributes: they are no difference. A path of more than MaxPath bytes is
+// time. With Options.Touched all files are read that may differ. What is mounted in one of the
+// directories is left out with all that is in it, and so are owners, times and extended attributes: they are no difference. A path of more than MaxPath bytes is
 // unreadable.
 //
 // # List
