@@ -127,7 +127,7 @@ func asError(ctx context.Context, tool string, err error) *run.Error {
 		return &run.Error{Code: known.Code, Message: wire.Cut(known.Message), Hint: wire.Cut(known.Hint)}
 	}
 	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
-		return run.Errorf(run.CodeAborted, "%s was ended before it was done: %s", tool, exec.ReasonOf(ctx))
+		return run.Errorf(run.CodeAborted, "%s was stopped before it was done: %s", tool, exec.ReasonOf(ctx).Words())
 	}
 	return run.Errorf(run.CodeInternal, "%s: %s", tool, wire.Cut(err.Error()))
 }

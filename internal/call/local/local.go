@@ -120,7 +120,7 @@ func (r *Runner) Run(ctx context.Context, q agent.Request, to agent.Follower) (*
 		return nil, cause
 	}
 	if why, ok := errors.AsType[endedError](context.Cause(ctx)); ok && err != nil {
-		err = run.Errorf(run.CodeAborted, "%s was ended before it was done: %s", q.Tool, string(why))
+		err = run.Errorf(run.CodeAborted, "%s was stopped before it was done: %s", q.Tool, run.Reason(why).Words())
 	}
 	if re, ok := errors.AsType[*run.Error](err); ok {
 		return &agent.Outcome{Err: re, OutputEnd: to.Offset()}, nil

@@ -255,6 +255,26 @@ const (
 	ReasonLost         Reason = "lost"
 )
 
+// Words says the reason in words, for a call that was stopped before it had a result.
+func (r Reason) Words() string {
+	switch r {
+	case ReasonTimeout:
+		return "its time was over"
+	case ReasonAborted:
+		return "it was aborted"
+	case ReasonMemory:
+		return "the memory is nearly full"
+	case ReasonDisk:
+		return "the disk of the host is nearly full"
+	case ReasonOutputLimit:
+		return "it wrote more than the output limit"
+	case ReasonSessionEnded:
+		return "the session ended"
+	default:
+		return string(r)
+	}
+}
+
 // Code says why a call could not be run; a subset of the API's codes.
 type Code string
 

@@ -11,7 +11,7 @@ import (
 type EndedError struct{ Reason run.Reason }
 
 // Error implements error.
-func (e *EndedError) Error() string { return "call ended: " + string(e.Reason) }
+func (e *EndedError) Error() string { return e.Reason.Words() }
 
 // ReasonOf says why ctx has ended.
 func ReasonOf(ctx context.Context) run.Reason {
