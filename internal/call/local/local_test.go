@@ -68,18 +68,18 @@ func TestRunner(t *testing.T) {
 		{name: "an error of the call", in: &job{play: func(context.Context, *Out) (*run.Result, error) {
 			return nil, run.Errorf(run.CodeInvalidPath, "bad")
 		}}, want: "invalid_path: bad"},
-		{name: "aborted", in: &job{play: waits}, during: func(r *Runner, _ context.CancelCauseFunc) { r.Abort("c", run.ReasonSessionEnded) }, want: "aborted: t was ended before it was done: session_ended"},
+		{name: "aborted", in: &job{play: waits}, during: func(r *Runner, _ context.CancelCauseFunc) { r.Abort("c", run.ReasonSessionEnded) }, want: "aborted: t was stopped before it was done: the session ended"},
 		{name: "aborted, but done", in: &job{play: func(ctx context.Context, _ *Out) (*run.Result, error) {
 			<-ctx.Done()
 			return done, nil
 		}}, during: func(r *Runner, _ context.CancelCauseFunc) { r.Abort("c", run.ReasonAborted) }, want: "done"},
-		{name: "out of time", in: &job{play: waits}, request: agent.Request{TimeoutMillis: 1}, want: "aborted: t was ended before it was done: timeout"},
+		{name: "out of time", in: &job{play: waits}, request: agent.Request{TimeoutMillis: 1}, want: "aborted: t was stopped before it was done: its time was over"},
 		{name: "too much output", in: &job{play: func(ctx context.Context, out *Out) (*run.Result, error) {
 			if _, err := out.Write([]byte("12345")); err == nil {
 				return nil, errors.New("it was taken")
 			}
 			return waits(ctx, out)
-		}}, request: agent.Request{MaxOutput: 4}, want: "aborted: t was ended before it was done: output_limit"},
+		}}, request: agent.Request{MaxOutput: 4}, want: "aborted: t was stopped before it was done: it wrote more than the output limit"},
 		{name: "output that nobody takes", in: &job{play: func(_ context.Context, out *Out) (*run.Result, error) {
 			_, err := out.Write([]byte("x"))
 			return nil, err
