@@ -113,11 +113,11 @@ func TestOverHTTP(t *testing.T) {
 	more := make(chan event)
 	d.streams(more, event{"running", d.call(client.CallRunning, nil)}, output(0, "begun\n"))
 	endpoint, refused, stop := d.http()
-	begin := func(ctx context.Context) (*agent, chan outcome) {
-		a, done := d.overHTTP(endpoint), make(chan outcome, 1)
+	begin := func(ctx context.Context) (*agent, chan answered) {
+		a, done := d.overHTTP(endpoint), make(chan answered, 1)
 		go func() {
 			if r, err := a.call(ctx, "bash", in{}); err == nil {
-				done <- outcome{Output: r.Content[0].(*sdk.TextContent).Text, IsError: r.IsError}
+				done <- answered{Output: r.Content[0].(*sdk.TextContent).Text, IsError: r.IsError}
 			}
 			close(done)
 		}()

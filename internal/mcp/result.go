@@ -15,14 +15,16 @@ import (
 	"github.com/toold/toold/internal/answer"
 )
 
-// outcome is a result for programs. Some clients give models this and not the text, so it
-// has the output too.
+// MetaKey is the key of _meta under which a result has an outcome. It is no structured content:
+// of the clients that know it most give models that JSON in place of the text or beside it, and
+// some lose pictures by it.
+const MetaKey = "toold/call"
+
+// outcome is what programs can read of a result.
 type outcome struct {
 	CallID   string            `json:"call_id,omitempty"`
 	Status   client.CallStatus `json:"status"`
 	Title    string            `json:"title,omitempty"`
-	Output   string            `json:"output"`
-	IsError  bool              `json:"is_error,omitempty"`
 	Code     client.Code       `json:"code,omitempty"`
 	Metadata map[string]any    `json:"metadata,omitempty"`
 	// LeftOut names what of the metadata is too long for a result.
@@ -31,22 +33,14 @@ type outcome struct {
 	NextOffset *int64 `json:"next_offset,omitempty"`
 }
 
-// outputSchema is the schema of an outcome.
-var outputSchema = json.RawMessage(`{
-	"type": "object",
-	"properties": {
-		"call_id": {"type": "string", "description": "The id of the call, for the tool wait and for resources."},
-		"status": {"type": "string", "enum": ["pending", "running", "completed", "error"]},
-		"title": {"type": "string"},
-		"output": {"type": "string", "description": "The text of the result."},
-		"is_error": {"type": "boolean"},
-		"code": {"type": "string", "description": "What kind of error it is."},
-		"metadata": {"type": "object"},
-		"metadata_left_out": {"type": "array", "items": {"type": "string"}},
-		"next_offset": {"type": "integer", "description": "Where the output goes on, for the tool wait."}
-	},
-	"required": ["status", "output"]
-}`)
+// result has a text for models, and what else belongs to it.
+func (o outcome) result(isError bool, text string, more ...sdk.Content) *sdk.CallToolResult {
+	return &sdk.CallToolResult{
+		Meta:    sdk.Meta{MetaKey: o},
+		Content: append([]sdk.Content{&sdk.TextContent{Text: text}}, more...),
+		IsError: isError,
+	}
+}
 
 // maxMetadata is how many bytes of JSON one value of the metadata may have in a result: a
 // diff is for people, and in the API.
@@ -57,17 +51,16 @@ const maxImages = 8 << 20
 
 // finished is the result of a call that has ended.
 func (s *Server) finished(c *client.Call) *sdk.CallToolResult {
-	out := outcome{CallID: c.ID, Status: c.Status, Title: c.Title, Output: c.Output, IsError: c.IsError}
+	out := outcome{CallID: c.ID, Status: c.Status, Title: c.Title}
 	if c.Error != nil {
 		out.Code = c.Error.Code
 	}
 	out.Metadata, out.LeftOut = shortMetadata(c.Metadata)
-	content := []sdk.Content{&sdk.TextContent{Text: c.Output}}
-	content = append(content, attachments(c.Attachments)...)
+	more := attachments(c.Attachments)
 	if _, cut := c.Metadata["output_path"]; cut {
-		content = append(content, outputLink(c))
+		more = append(more, outputLink(c))
 	}
-	return &sdk.CallToolResult{Content: content, StructuredContent: out, IsError: c.IsError}
+	return out.result(c.IsError, c.Output, more...)
 }
 
 // shortMetadata keeps the values that are short, and names the others.
@@ -117,12 +110,9 @@ func dataOf(url string) ([]byte, error) {
 
 // failed is the result where there is no call. A model reads what to do next.
 func failed(err error) *sdk.CallToolResult {
-	out := outcome{Status: client.CallError, Output: err.Error(), IsError: true, Code: client.CodeInternal}
+	out, text := outcome{Status: client.CallError, Code: client.CodeInternal}, err.Error()
 	if e := answer.Of(err); e != nil {
-		out.Output, out.Code = e.Text(), e.Code
+		out.Code, text = e.Code, e.Text()
 	}
-	return &sdk.CallToolResult{
-		Content:           []sdk.Content{&sdk.TextContent{Text: out.Output}},
-		StructuredContent: out, IsError: true,
-	}
+	return out.result(true, text)
 }

@@ -194,19 +194,26 @@ func (a *agent) call(ctx context.Context, tool string, input any) (*sdk.CallTool
 	return a.CallTool(ctx, p)
 }
 
-// must calls a tool and gives what is structured of its result; its text is the output of that.
-func (a *agent) must(tool string, input any) outcome {
+// answered is what a result says to programs and to models.
+type answered struct {
+	outcome
+	Output  string
+	IsError bool
+}
+
+// must calls a tool and gives what its result says.
+func (a *agent) must(tool string, input any) (out answered) {
 	a.t.Helper()
 	r, err := a.call(a.t.Context(), tool, input)
 	testrig.Must(a.t, err)
-	b, err := json.Marshal(r.StructuredContent)
+	b, err := json.Marshal(r.Meta[MetaKey])
 	testrig.Must(a.t, err)
-	var out outcome
-	testrig.Must(a.t, json.Unmarshal(b, &out))
+	testrig.Must(a.t, json.Unmarshal(b, &out.outcome))
 	text, _ := r.Content[0].(*sdk.TextContent)
-	if text == nil || text.Text != out.Output || r.IsError != out.IsError {
-		a.t.Errorf("the text is %+v, and structured it is %+v", r.Content[0], out)
+	if text == nil || r.StructuredContent != nil {
+		a.t.Fatalf("the text is %+v, and there is structured content: %+v", r.Content[0], r.StructuredContent)
 	}
+	out.Output, out.IsError = text.Text, r.IsError
 	return out
 }
 

@@ -96,6 +96,5 @@ func (w *watch) soFar() *sdk.CallToolResult {
 	}
 	fmt.Fprintf(&b, "The call has not ended: it is %s. To go on, call the tool %s with {\"call_id\": %q, \"offset\": %d}.",
 		w.waitsFor(), WaitTool, w.call.ID, w.tail.next)
-	out.Output = b.String()
-	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: out.Output}}, StructuredContent: out}
+	return out.result(false, b.String())
 }

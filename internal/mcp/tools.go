@@ -26,7 +26,6 @@ func (s *Server) listTools(ctx context.Context) (*sdk.ListToolsResult, error) {
 		if t.Name == WaitTool {
 			continue // the daemon's own would not know what an answer left running
 		}
-		t.OutputSchema = outputSchema
 		list.Tools = append(list.Tools, t)
 	}
 	list.Tools = append(list.Tools, waitTool())

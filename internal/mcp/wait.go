@@ -41,8 +41,7 @@ func waitTool() *sdk.Tool {
 			"required": ["call_id"],
 			"additionalProperties": false
 		}`),
-		OutputSchema: outputSchema,
-		Annotations:  &sdk.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &no},
+		Annotations: &sdk.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &no},
 	}
 }
 

@@ -68,7 +68,7 @@ func TestHTTP(t *testing.T) {
 					t.Errorf("%d tools", len(list.Tools))
 				}
 				r, out := a.must("bash", in{"command": "cat a.txt"})
-				if out != "one\n" || field(t, r, "output") != out {
+				if out != "one\n" || field(t, r, "status") != "completed" {
 					t.Errorf("got %v", r)
 				}
 				_, out = a.must("nosuch", in{})

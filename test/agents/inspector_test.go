@@ -78,7 +78,7 @@ func (i *inspector) inspect(era string) {
 		t.Errorf("%s: %d tools", era, len(tools))
 	}
 	r := i.run(era, "--method", "tools/call", "--tool-name", "bash", "--tool-arg", "command=cat a.txt")
-	if s := r["structuredContent"].(map[string]any); !strings.Contains(s["output"].(string), "one") {
+	if s := r["content"].([]any)[0].(map[string]any); !strings.Contains(s["text"].(string), "one") || r["structuredContent"] != nil {
 		t.Errorf("%s: %v", era, r)
 	}
 	templates := i.run(era, "--method", "resources/templates/list")["resourceTemplates"].([]any)

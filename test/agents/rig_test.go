@@ -238,10 +238,10 @@ func text(r *mcp.CallToolResult) string {
 	return b.String()
 }
 
-// field is one of the structured result.
+// field is one of what a result has for programs.
 func field(t *testing.T, r *mcp.CallToolResult, name string) any {
 	t.Helper()
-	b, err := json.Marshal(r.StructuredContent)
+	b, err := json.Marshal(r.Meta["toold/call"])
 	testrig.Must(t, err)
 	var m map[string]any
 	testrig.Must(t, json.Unmarshal(b, &m))
