@@ -23,6 +23,8 @@ type aliases struct {
 	fields map[string]string
 	// values are other values of a field.
 	values map[string]map[string]string
+	// ways are fields of others that cannot be had here, and what does what they ask for.
+	ways map[string]string
 	// text is the field that an input means which is a text and no object; "" for none.
 	text string
 	// rewrite changes what names cannot say. It gives those of rewrites that it has replaced.
@@ -39,7 +41,7 @@ const textInput = "text"
 // Aliases are all that calls of d may be counted with, sorted: other names of the tool, fields
 // and values.
 func (d *Definition) Aliases() []string {
-	all := append([]string{CamelCase}, d.also.rewrites...)
+	all := append([]string{CamelCase, NoEffect}, d.also.rewrites...)
 	if d.also.text != "" {
 		all = append(all, textInput)
 	}
@@ -98,6 +100,29 @@ func known(tools []*Definition, name string, raw json.RawMessage) (d *Definition
 	return nil, ""
 }
 
+// asIs leaves out those of the fields that ask by true for what is done anyway.
+func asIs(v values, names ...string) (used []string) {
+	for _, name := range names {
+		if yes, _ := v[name].(bool); yes {
+			used = append(used, name)
+			delete(v, name)
+		}
+	}
+	return used
+}
+
+// names are the fields of others, as far as camelCase spells them in another way.
+func (a *aliases) names() (all []string) {
+	all = append(all, a.rewrites...)
+	all = slices.AppendSeq(all, maps.Keys(a.fields))
+	all = slices.AppendSeq(all, maps.Keys(a.ways))
+	all = slices.DeleteFunc(all, func(name string) bool {
+		return camelCase(name) == name || a.fields[camelCase(name)] != "" || strings.Contains(name, "/")
+	})
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // foreignNames is the normaliser's part that replaces them.
 type foreignNames struct {
 	*normaliser
@@ -116,6 +141,9 @@ func (f foreignNames) whole(v any) any {
 	obj, ok := v.(map[string]any)
 	if !ok {
 		return v
+	}
+	for _, name := range f.also.names() {
+		f.rename(obj, nil, camelCase(name), name, CamelCase)
 	}
 	if f.also.rewrite != nil {
 		if used := f.also.rewrite(obj); len(used) > 0 {

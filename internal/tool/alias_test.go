@@ -2,6 +2,7 @@ package tool
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +53,34 @@ func TestAliases(t *testing.T) {
 		},
 		{"batch", `{"tool_calls":[{"tool":"read","parameters":{"file_path":"a"}}]}`, `batch {"calls":[{"input":{"file_path":"a"},"tool":"read"}]}`, "parameters tool_calls"},
 		{"multi_tool_use.parallel", `{"tool_uses":[{"recipient_name":"functions.read","parameters":{}}]}`, `batch {"calls":[{"input":{},"tool":"functions.read"}]}`, "multitooluse.parallel parameters recipient_name tool_uses"},
+		{"read_file", `{"path":"a","start_line":3,"end_line":7}`, `read {"file_path":"a","limit":5,"offset":3}`, "end_line path readfile start_line"},
+		{"read_file", `{"filePath":"a","startLine":1,"endLine":7}`, `read {"file_path":"a","limit":7,"offset":1}`, "camelCase end_line readfile start_line"},
+		{"view_image", `{"path":"a.png"}`, `read {"file_path":"a.png"}`, "path viewimage"},
+		{"developer__text_editor", `{"command":"view","path":"a"}`, `read {"file_path":"a"}`, "command developertexteditor path"},
+		{"developer__text_editor", `{"command":"write","path":"a","file_text":"x"}`, `write {"content":"x","file_path":"a"}`, "command developertexteditor file_text path"},
+		{"developer__text_editor", `{"command":"str_replace","path":"a","old_str":"x","new_str":"y"}`, `edit {"file_path":"a","new_string":"y","old_string":"x"}`, "command developertexteditor new_str old_str path"},
+		{"developer__shell", `{"command":"ls"}`, `bash {"command":"ls"}`, "developershell"},
+		{"run_in_terminal", `{"command":"ls","explanation":"x","isBackground":false}`, `bash {"command":"ls"}`, "camelCase explanation is_background runinterminal"},
+		{"container.exec", `{"cmd":["ls"],"tty":false,"shell":"/bin/bash"}`, `bash {"command":"ls"}`, "cmd container.exec no_effect shell words"},
+		{"shell_command", `{"command":"ls","dir_path":"d"}`, `bash {"command":"ls","workdir":"d"}`, "dir_path shellcommand"},
+		{
+			"grep_files", `{"pattern":"x","exclude_pattern":"*.o","names_only":true,"fixed_strings":true,"before":1,"after":4,"no_ignore":false,"offset":0}`,
+			`grep {"context":4,"include":"!*.o","literal":true,"output_mode":"files","pattern":"x"}`, "after before exclude_pattern fixed_strings grepfiles names_only no_effect",
+		},
+		{"search_files", `{"regex":"x","file_pattern":"*.go"}`, `grep {"include":"*.go","pattern":"x"}`, "file_pattern regex searchfiles"},
+		{"grep_search", `{"query":"x","isRegexp":false,"includePattern":"*.go"}`, `grep {"include":"*.go","literal":true,"pattern":"x"}`, "camelCase grepsearch include_pattern is_regexp query"},
+		{"glob", `{"pattern":"x","case_sensitive":true,"respect_git_ignore":true}`, `glob {"pattern":"x"}`, "case_sensitive respect_git_ignore"},
+		{"list_files", `{"path":"a","recursive":true,"depth":0}`, `list {"path":"a"}`, "listfiles no_effect recursive"},
+		{"write_file", `{"file_path":"a","content":"","line_count":3,"overwrite":true}`, `write {"content":"","file_path":"a"}`, "line_count overwrite writefile"},
+		{"replace", `{"file_path":"a","old_string":"x","new_string":"y","allow_multiple":true}`, `edit {"file_path":"a","new_string":"y","old_string":"x","replace_all":true}`, "allow_multiple replace"},
+		{
+			"replace_in_file", `{"path":"a","diff":"------- SEARCH\nx\n  y\n=======\nz\n+++++++ REPLACE\n"}`,
+			`edit {"file_path":"a","new_string":"z","old_string":"x\n  y"}`, "diff path replaceinfile",
+		},
+		{"replace_string_in_file", `{"filePath":"a","oldString":"x","newString":"y"}`, `edit {"file_path":"a","new_string":"y","old_string":"x"}`, "camelCase replacestringinfile"},
+		{"edit", `{"file_path":"a","edits":[{"old_string":"x","new_string":"y"}]}`, `edit {"file_path":"a","new_string":"y","old_string":"x"}`, "edits"},
+		{"todo_write", `{"todos":["a","b"]}`, `todowrite {"todos":[{"content":"a","status":"pending"},{"content":"b","status":"pending"}]}`, "texts"},
+		{"skill", `{"skill":"a"}`, `skill {"name":"a"}`, "skill"},
 	} {
 		inv, err := r.Parse(tc.tool, json.RawMessage(tc.in))
 		if err != nil {
@@ -76,7 +105,19 @@ func TestAliasesRefused(t *testing.T) {
 		{"Bash", `{"command":"ls","run_in_background":true}`, "background commands are not supported"},
 		{"Grep", `{"pattern":"x","glob":"a","include":"b"}`, `/glob is another name of "include", which is there too`},
 		{"TodoWrite", `{"todos":[{"content":"a","step":"b","status":"pending"}]}`, `/todos/0/step is another name of "content"`},
-		{"str_replace_based_edit_tool", `{"command":"insert","path":"a"}`, "there is no tool called"},
+		{"str_replace_based_edit_tool", `{"command":"insert","path":"a","insert_line":2,"new_str":"x"}`, "/insert_line give the line before the place as old_string"},
+		{"str_replace_based_edit_tool", `{"command":"undo_edit","path":"a"}`, "there is no tool called"},
+		{"edit", `{"file_path":"a","edits":[{"old_string":"x","new_string":"y"},{"old_string":"z","new_string":"y"}]}`, "/edits give several edits of one file to multiedit"},
+		{"replace_in_file", `{"path":"a","diff":"<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n"}`, "/diff give the one text between"},
+		{"read", `{"path":"a","pages":"1-3"}`, "/pages pages cannot be chosen"},
+		{"list_files", `{"path":"a","recursive":false}`, "/recursive the whole tree is listed"},
+		{"list", `{"depth":2}`, "/depth the whole tree is listed"},
+		{"glob", `{"pattern":"x","case_sensitive":false}`, "/case_sensitive upper and lower case differ"},
+		{"grep", `{"pattern":"x","offset":20}`, "/offset there is no offset"},
+		{"grep", `{"pattern":"x","no_ignore":true}`, "/no_ignore ignored files are not searched"},
+		{"bash", `{"command":"ls","tty":true}`, "/tty there is no terminal"},
+		{"bash", `{"command":"ls","shell":"zsh"}`, "/shell commands are run by the session's shell"},
+		{"write", `{"file_path":"a","content":"x","overwrite":false}`, "/overwrite a file that is there is replaced"},
 		{"str_replace_based_edit_tool", `["view"]`, "there is no tool called"},
 		{"shell", `{"command":["a",1]}`, "/command is an array, expected a string"},
 		{"Grep", `{"pattern":"x","type":"cobol"}`, "/type is not a known key"},
@@ -86,6 +127,43 @@ func TestAliasesRefused(t *testing.T) {
 	} {
 		if inv, err := r.Parse(tc.tool, json.RawMessage(tc.in)); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s %s: got %v, %v, want %q", tc.tool, tc.in, inv, err, tc.want)
+		}
+	}
+}
+
+// TestFieldsWithoutEffect: what no tool knows and asks for nothing is left out, at every depth, and
+// counted; what asks for something is refused, by true or by false.
+func TestFieldsWithoutEffect(t *testing.T) {
+	r := NewRegistry()
+	for tool, around := range map[string]string{
+		"bash": `{"command":"ls"%s}`, "todowrite": `{"todos":[{"content":"a","status":"pending"%s}]}`,
+		"multiedit": `{"file_path":"a","edits":[{"old_string":"x","new_string":"y"%s}]}`,
+		"batch":     `{"calls":[{"tool":"read","input":{}%s}]}`,
+	} {
+		plain := strings.Replace(around, "%s", "", 1)
+		want, err := r.Parse(tool, json.RawMessage(plain))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, asksByNo := range map[string]bool{
+			"some_thing": false, "Xyz": false, "-q": false, "minimum": false, "recursion": false,
+			"overwrite": true, "Create": true, "RECURSIVE": true, "caseSensitive": true, "respect_git_ignore": true, "max_x": true, "maxX": true, "expected_x": true,
+		} {
+			for value, asks := range map[string]bool{
+				"null": false, `""`: false, "[]": false, "{}": false, "false": asksByNo, "0": asksByNo, "-0.0e3": asksByNo,
+				"true": true, "1": true, `"x"`: true, `" "`: true, "[null]": true, `{"":0}`: true, `"0"`: true,
+			} {
+				field := fmt.Sprintf(`,%q:%s`, name, value)
+				got, err := r.Parse(tool, json.RawMessage(strings.Replace(around, "%s", field, 1)))
+				switch {
+				case asks && err == nil:
+					t.Errorf("%s with %s is taken", tool, field)
+				case !asks && err != nil:
+					t.Errorf("%s with %s: %v", tool, field, err)
+				case !asks && (string(got.JSON) != string(want.JSON) || !slices.Equal(got.Aliases, []string{NoEffect})):
+					t.Errorf("%s with %s is %s, counted as %q", tool, field, got.JSON, got.Aliases)
+				}
+			}
 		}
 	}
 }

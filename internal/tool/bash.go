@@ -3,8 +3,8 @@ package tool
 import (
 	_ "embed"
 	"encoding/json"
+	"path"
 
-	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/tool/shell"
 )
 
@@ -19,21 +19,29 @@ func bashTool() *Definition {
 	return &Definition{
 		Name:        "bash",
 		Description: bashDescription,
-		alike:       []string{"runinterminal", "terminal", "sh"},
+		alike:       []string{"terminal", "sh"},
 		Traits:      Traits{Destructive: true, OpenWorld: true, Command: true},
 		also: aliases{
-			tools: []string{"shell", "localshell", "containerexec", "execcommand", "runshellcommand", "runterminalcmd", "runcommand", "executecommand"},
+			tools: []string{
+				"shell", "localshell", "containerexec", "execcommand", "runshellcommand", "runterminalcmd", "runcommand", "executecommand",
+				"shellcommand", "container.exec", "runinterminal", "developershell",
+			},
 			fields: map[string]string{
-				"cmd": "command", "directory": "workdir", "cwd": "workdir", "timeout_ms": "timeout",
+				"cmd": "command", "directory": "workdir", "dir_path": "workdir", "cwd": "workdir", "timeout_ms": "timeout",
 				"with_escalated_permissions": "", "sandbox_permissions": "", "dangerouslyDisableSandbox": "", "requires_approval": "",
 				"justification": "", "explanation": "", "yield_time_ms": "", "max_output_tokens": "", "login": "",
 			},
-			rewrite: bashAliases, rewrites: []string{"run_in_background", "is_background", "background", wordsAlias},
+			ways: map[string]string{
+				"background": "background commands are not supported by this version: leave the key out, " +
+					"and the call waits for the command within its timeout",
+				"tty":   "there is no terminal: leave the key out, and give what the command reads in stdin",
+				"shell": "commands are run by the session's shell: leave the key out, or start the other one in the command",
+			},
+			rewrite: bashAliases, rewrites: []string{"run_in_background", "is_background", "background", "shell", wordsAlias},
 		},
 		Streams:  true,
 		Truncate: truncateBoth,
 		decode:   aCommand,
-		word:     bashWord,
 		paths:    []string{"workdir"},
 		fields:   bashFields,
 		input: object(
@@ -118,16 +126,8 @@ func (in *bashInput) Shown() (map[string]string, bool) {
 	return map[string]string{"command": in.command, "stdin": in.stdin, "description": in.description, "workdir": in.workdir}, true
 }
 
-func bashWord(v client.Violation) string {
-	if v.Path == "/background" {
-		return "background commands are not supported by this version: leave the key out, " +
-			"and the call waits for the command within its timeout"
-	}
-	return ""
-}
-
 // bashAliases takes a command that is a list of words, as execve does, and leaves out that a
-// command is not to run in the background.
+// command is not to run in the background, and that bash is to run it.
 func bashAliases(v values) (used []string) {
 	for _, name := range []string{"run_in_background", "is_background", "background"} {
 		if on, ok := v[name].(bool); ok {
@@ -136,6 +136,10 @@ func bashAliases(v values) (used []string) {
 				v["background"] = true // which is refused with what to do instead
 			}
 		}
+	}
+	if name := path.Base(v.text("shell")); name == "bash" || name == "sh" {
+		used = append(used, "shell")
+		delete(v, "shell")
 	}
 	key := "command"
 	if _, ok := v["cmd"]; ok {

@@ -1,6 +1,10 @@
 package tool
 
-import _ "embed"
+import (
+	_ "embed"
+	"regexp"
+	"strings"
+)
 
 //go:embed edit.md
 var editDescription string
@@ -14,12 +18,19 @@ func editTool() *Definition {
 			tools: []string{
 				"replace", "strreplace", "searchreplace", "replaceinfile",
 				"strreplacebasededittool command=str_replace", "strreplaceeditor command=str_replace",
+				"strreplacebasededittool command=insert", "strreplaceeditor command=insert",
+				"replacestringinfile", "developertexteditor command=str_replace", "developertexteditor command=insert",
 			},
 			fields: map[string]string{
 				"path": "file_path", "absolute_path": "file_path", "old_str": "old_string", "new_str": "new_string",
-				"instruction": "", "command": "",
+				"instruction": "", "command": "", "allow_multiple": "replace_all",
 			},
-			rewrite: editAliases, rewrites: []string{"expected_replacements"},
+			ways: map[string]string{
+				"insert_line": insertWay, "insert_text": insertWay,
+				"edits": "give several edits of one file to multiedit, with this input as it is",
+				"diff":  "give the one text between SEARCH and ======= as old_string and that below as new_string, or all of them to multiedit; a patch goes to apply_patch",
+			},
+			rewrite: editAliases, rewrites: []string{"expected_replacements", "diff", "edits"},
 		},
 		Traits:   changes,
 		Shows:    ShowsNames,
@@ -43,8 +54,30 @@ func editFields() []field {
 	}
 }
 
-// editAliases takes how many places are expected, and a replacement that is left out.
+const insertWay = "give the line before the place as old_string, and that line with the new ones below it as new_string"
+
+// blocks are what one change looks like of those that search for a text.
+var blocks = regexp.MustCompile(`(?s)^\s*[-<]{5,} ?SEARCH>?\r?\n(.*?)\r?\n?={5,}\r?\n(.*?)\r?\n?[+>]{5,} ?REPLACE>?\s*$`)
+
+// editAliases takes how many places are expected, a replacement that is left out, and one edit in a
+// list or in a block of text to search for.
 func editAliases(v values) (used []string) {
+	if all, _ := v["edits"].([]any); len(all) == 1 {
+		if one, ok := all[0].(map[string]any); ok {
+			used = append(used, "edits")
+			delete(v, "edits")
+			for name, value := range one {
+				if _, there := v[name]; !there {
+					v[name] = value
+				}
+			}
+		}
+	}
+	if m := blocks.FindStringSubmatch(v.text("diff")); m != nil && !strings.Contains(m[1]+m[2], "\n=======\n") {
+		used = append(used, "diff")
+		delete(v, "diff")
+		v["old_string"], v["new_string"] = m[1], m[2]
+	}
 	if _, ok := v["expected_replacements"]; ok {
 		used = append(used, "expected_replacements")
 		if v.number("expected_replacements") > 1 {

@@ -17,6 +17,11 @@ func globTool() *Definition {
 		also: aliases{
 			tools:  []string{"findfiles", "filesearch", "globfiles"},
 			fields: map[string]string{"query": "pattern", "glob_pattern": "pattern", "dir_path": "path", "explanation": ""},
+			ways: map[string]string{
+				"case_sensitive":     "upper and lower case differ: leave the key out, and write both, such as *.[gG][oO]",
+				"respect_git_ignore": "ignored files are left out: leave the key out, and name the ignored directory in path",
+			},
+			rewrite: func(v values) []string { return asIs(v, "case_sensitive", "respect_git_ignore") }, rewrites: []string{"case_sensitive", "respect_git_ignore"},
 		},
 		Traits:   looks,
 		Shows:    ShowsNames,

@@ -3,6 +3,7 @@ package tool
 import (
 	_ "embed"
 	"encoding/json"
+	"strings"
 )
 
 //go:embed grep.md
@@ -18,13 +19,20 @@ func grepTool() *Definition {
 		Description: grepDescription,
 		alike:       []string{"codebasesearch", "search", "codesearch"},
 		also: aliases{
-			tools: []string{"searchfilecontent", "grepsearch", "ripgrep", "rg", "searchfiles"},
+			tools: []string{"searchfilecontent", "grepsearch", "grepfiles", "ripgrep", "rg", "searchfiles"},
 			fields: map[string]string{
 				"glob": "include", "include_pattern": "include", "-i": "ignore_case", "case_insensitive": "ignore_case", "-n": "",
 				"head_limit": "limit", "max_results": "limit", "query": "pattern", "dir_path": "path", "explanation": "",
+				"file_pattern": "include", "regex": "pattern", "fixed_strings": "literal",
+			},
+			ways: map[string]string{
+				"offset":          "there is no offset: leave the key out, and raise limit, or narrow path or include",
+				"exclude_pattern": `give it as an include that begins with "!", such as "!*_test.go"`,
+				"no_ignore":       "ignored files are not searched: leave the key out, and name the ignored directory or file in path",
+				"is_regexp":       "a pattern is a regular expression unless literal is true: leave the key out",
 			},
 			values:  map[string]map[string]string{"output_mode": {"files_with_matches": "files"}},
-			rewrite: grepAliases, rewrites: []string{"-A", "-B", "-C", "type", "case_sensitive"},
+			rewrite: grepAliases, rewrites: []string{"-A", "-B", "-C", "before", "after", "type", "case_sensitive", "names_only", "is_regexp", "exclude_pattern"},
 		},
 		Traits:   looks,
 		Shows:    ShowsContent,
@@ -55,9 +63,10 @@ var fileTypes = map[string]string{
 	"ts": "*.{ts,tsx,mts,cts}", "xml": "*.xml", "yaml": "*.{yaml,yml}",
 }
 
-// grepAliases takes lines of context on one side, types of files, and that case matters.
+// grepAliases takes lines of context on one side, types of files, files to leave out, that only
+// names are wanted, that case matters, and what the pattern is.
 func grepAliases(v values) (used []string) {
-	for _, name := range []string{"-A", "-B", "-C"} {
+	for _, name := range []string{"-A", "-B", "-C", "before", "after"} {
 		n, ok := v[name].(json.Number)
 		if !ok {
 			continue
@@ -78,6 +87,23 @@ func grepAliases(v values) (used []string) {
 		used = append(used, "case_sensitive")
 		if delete(v, "case_sensitive"); !matters {
 			v["ignore_case"] = true
+		}
+	}
+	if no := v.text("exclude_pattern"); no != "" && !has && !also && !strings.HasPrefix(no, "!") {
+		used = append(used, "exclude_pattern")
+		v["include"] = "!" + no
+		delete(v, "exclude_pattern")
+	}
+	if only, ok := v["names_only"].(bool); ok {
+		used = append(used, "names_only")
+		if delete(v, "names_only"); only {
+			v["output_mode"] = "files"
+		}
+	}
+	if regexp, ok := v["is_regexp"].(bool); ok {
+		used = append(used, "is_regexp")
+		if delete(v, "is_regexp"); !regexp {
+			v["literal"] = true
 		}
 	}
 	return used

@@ -16,6 +16,11 @@ func listTool() *Definition {
 		also: aliases{
 			tools:  []string{"ls", "listdir", "listdirectory", "listfiles"},
 			fields: map[string]string{"dir_path": "path", "directory": "path", "relative_workspace_path": "path", "target_directory": "path", "explanation": ""},
+			ways: map[string]string{
+				"depth":     "the whole tree is listed, as far as an answer has room: leave the key out; read shows one directory alone",
+				"recursive": "the whole tree is listed, as far as an answer has room: leave the key out; read shows one directory alone",
+			},
+			rewrite: func(v values) []string { return asIs(v, "recursive") }, rewrites: []string{"recursive"},
 		},
 		Traits:   looks,
 		Shows:    ShowsNames,

@@ -13,14 +13,18 @@ func readTool() *Definition {
 	return &Definition{
 		Name:        "read",
 		Description: readDescription,
-		alike:       []string{"readmanyfiles", "viewimage", "notebookread"},
+		alike:       []string{"readmanyfiles", "notebookread"},
 		also: aliases{
-			tools: []string{"readfile", "view", "viewfile", "openfile", "cat", "strreplacebasededittool command=view", "strreplaceeditor command=view"},
+			tools: []string{
+				"readfile", "view", "viewfile", "viewimage", "openfile", "cat",
+				"strreplacebasededittool command=view", "strreplaceeditor command=view", "developertexteditor command=view",
+			},
 			fields: map[string]string{
 				"absolute_path": "file_path", "path": "file_path", "target_file": "file_path", "command": "",
 				"start_line_one_indexed": "offset", "should_read_entire_file": "", "explanation": "",
 			},
-			rewrite: readAliases, rewrites: []string{"view_range"},
+			ways:    map[string]string{"pages": "pages cannot be chosen: leave the key out, or have a program read them, such as pdftotext in bash"},
+			rewrite: readAliases, rewrites: []string{"view_range", "start_line", "end_line"},
 		},
 		Traits:   looks,
 		Shows:    ShowsNames,
@@ -37,20 +41,32 @@ func readTool() *Definition {
 	}
 }
 
-// readAliases takes a range of lines, whose end may be -1.
-func readAliases(v values) []string {
-	lines, ok := v["view_range"].([]any)
-	if !ok || len(lines) != 2 {
+// readAliases takes a range of lines, whose end may be -1. The lines of all such names are counted
+// from 1.
+func readAliases(v values) (used []string) {
+	from, to := int64(1), int64(-1)
+	if lines, ok := v["view_range"].([]any); ok && len(lines) == 2 {
+		used = []string{"view_range"}
+		from, to = values{"n": lines[0]}.number("n"), values{"n": lines[1]}.number("n")
+	} else {
+		for name, n := range map[string]*int64{"start_line": &from, "end_line": &to} {
+			if _, ok := v[name].(json.Number); ok {
+				*n = v.number(name)
+				used = append(used, name)
+			}
+		}
+	}
+	_, offset := v["offset"]
+	_, limit := v["limit"]
+	if len(used) == 0 || offset || limit || from < 1 || to != -1 && to < from {
 		return nil
 	}
-	from, to := values{"n": lines[0]}.number("n"), values{"n": lines[1]}.number("n")
-	if from < 1 || to != -1 && to < from {
-		return nil
+	for _, name := range used {
+		delete(v, name)
 	}
-	delete(v, "view_range")
 	v["offset"] = json.Number(strconv.FormatInt(from, 10))
 	if to >= from {
 		v["limit"] = json.Number(strconv.FormatInt(to-from+1, 10))
 	}
-	return []string{"view_range"}
+	return used
 }

@@ -185,7 +185,7 @@ func (r *Registry) find(name string, raw json.RawMessage) (d *Definition, alias 
 	}
 	shown := r.List()
 	for _, d := range shown {
-		if strings.EqualFold(d.Name, bare(name)) {
+		if plain.Folded(d.Name) == plain.Folded(bare(name)) {
 			return d, "", nil
 		}
 	}
@@ -229,13 +229,12 @@ func (d *Definition) parse(raw json.RawMessage) (*Invocation, error) {
 	return &Invocation{Tool: d, JSON: input, Input: d.decode(fields), Lenient: n.lenient, Aliases: n.aliases}, nil
 }
 
+// worded gives violations the words of what can be done instead, where the definition has them.
 func (d *Definition) worded(violations []client.Violation) []client.Violation {
-	if d.word == nil {
-		return violations
-	}
 	for i, v := range violations {
-		if own := d.word(v); own != "" {
-			violations[i].Message = own
+		field, top := strings.CutPrefix(v.Path, "/")
+		if way := d.also.ways[field]; top && way != "" {
+			violations[i].Message = way
 		}
 	}
 	return violations

@@ -75,7 +75,7 @@ func TestParseRefuses(t *testing.T) {
 			{Path: "/Command", Message: `did you mean "command"`}, {Path: "/command", Message: "is required"},
 		}},
 		{"trailing data", "bash", `{"command":"ls"} {}`, []client.Violation{{Message: "after the end"}}},
-		{"unknown key", "bash", `{"command":"ls","shell":"zsh"}`, []client.Violation{{Path: "/shell", Message: "known are command, description"}}},
+		{"unknown key", "bash", `{"command":"ls","nosuch":"zsh"}`, []client.Violation{{Path: "/nosuch", Message: "known are command, description"}}},
 		{"a word of the key", "read", `{"a_path":"a"}`, []client.Violation{
 			{Path: "/a_path", Message: `did you mean "file_path"?`}, {Path: "/file_path", Message: "is required"},
 		}},

@@ -9,6 +9,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/strictjson"
 )
 
@@ -19,6 +20,8 @@ type shape struct {
 	fields   map[string]*shape
 	aliases  map[string]string // camelCase → the field's own name
 	item     *shape
+	// closed: it has no other fields than these.
+	closed bool
 	// positive: the least that a number may be is more than 0, so that 0 says the
 	// same as to leave it out.
 	positive bool
@@ -34,6 +37,7 @@ func shapeOf(s *jsonschema.Schema) *shape {
 		fields:   make(map[string]*shape, len(s.Properties)),
 		aliases:  make(map[string]string),
 		item:     shapeOf(s.Items),
+		closed:   s.AdditionalProperties != nil && s.AdditionalProperties.Not != nil,
 		positive: s.Minimum != nil && *s.Minimum > 0,
 	}
 	for name, field := range s.Properties {
@@ -121,6 +125,48 @@ func (n *normaliser) object(obj map[string]any, s *shape, depth int) {
 			}
 		}
 	}
+	for name, v := range obj {
+		if _, known := s.fields[name]; !known && s.closed && asksNothing(name, v) {
+			delete(obj, name)
+			n.use(NoEffect)
+		}
+	}
+}
+
+// NoEffect is what counts as the alias of a field that no tool of ours has, and that is left out
+// as it asks for nothing. Other systems' schemas have many such, which models fill in.
+const NoEffect = "no_effect"
+
+// asksNothing reports whether a field that a tool does not know has a value that asks for
+// nothing: null, "", [] and {} do not, nor do false and 0 but where they ask for something.
+func asksNothing(name string, v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case string:
+		return v == ""
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	case bool:
+		return !v && !asksByNo(name)
+	case json.Number:
+		f, err := v.Float64()
+		return err == nil && f == 0 && !asksByNo(name)
+	}
+	return false
+}
+
+// asksByNo reports whether false or 0 asks for something in a field of this name: to do less than
+// is done without it. Names are compared without case and underscores.
+func asksByNo(name string) bool {
+	name = plain.Folded(name)
+	switch name {
+	case "overwrite", "create", "recursive", "casesensitive", "respectgitignore":
+		return true
+	}
+	return strings.HasPrefix(name, "max") || strings.HasPrefix(name, "expected")
 }
 
 // convert is the leniency towards models that quote too much: a number, boolean,

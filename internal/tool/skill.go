@@ -22,6 +22,7 @@ func skillTool() *Definition {
 		By:          ByDaemon,
 		Needs:       NeedsSkills,
 		alike:       []string{"activateskill", "loadskill", "useskill"},
+		also:        aliases{fields: map[string]string{"skill": "name", "skill_name": "name"}},
 		Traits:      Traits{ReadOnly: true, Idempotent: true, NoSlot: true},
 		Truncate:    truncateHead,
 		decode:      func(v values) Input { return &Skill{Name: v.text("name"), File: v.text("file")} },

@@ -23,8 +23,9 @@ func todowriteTool() *Definition {
 		By:          ByDaemon,
 		alike:       []string{"todo"},
 		also: aliases{
-			tools:  []string{"writetodos", "updateplan"},
-			fields: map[string]string{"plan": "todos", "explanation": "", "todos/step": "content", "todos/description": "content", "todos/activeForm": ""},
+			tools:   []string{"writetodos", "updateplan"},
+			fields:  map[string]string{"plan": "todos", "explanation": "", "todos/step": "content", "todos/description": "content", "todos/activeForm": ""},
+			rewrite: todoAliases, rewrites: []string{"texts"},
 		},
 		Traits:   Traits{Idempotent: true, NoSlot: true},
 		Truncate: truncateHead,
@@ -38,6 +39,19 @@ func todowriteTool() *Definition {
 			), maxTodos, "The whole list, in order. It takes the place of the one before; an empty one clears it.")),
 		),
 	}
+}
+
+// todoAliases takes tasks that are texts alone.
+func todoAliases(v values) (used []string) {
+	for _, name := range []string{"todos", "plan"} {
+		list, _ := v[name].([]any)
+		for i, item := range list {
+			if text, ok := item.(string); ok {
+				list[i], used = map[string]any{"content": text, "status": client.TodoPending}, []string{"texts"}
+			}
+		}
+	}
+	return used
 }
 
 // TodoWrite is the input of todowrite.

@@ -63,8 +63,6 @@ type Definition struct {
 	check func(values) []client.Violation
 	// paths are the keys of the input that are paths.
 	paths []string
-	// word gives the tool's own words for a violation; "" keeps the usual ones.
-	word func(client.Violation) string
 	// fields words the fields of a copy of input for facts; nil leaves them.
 	fields func(*jsonschema.Schema, Facts)
 

@@ -11,8 +11,14 @@ func writeTool() *Definition {
 		Description: writeDescription,
 		alike:       []string{"create"},
 		also: aliases{
-			tools:  []string{"writefile", "writetofile", "createfile", "strreplacebasededittool command=create", "strreplaceeditor command=create"},
-			fields: map[string]string{"path": "file_path", "absolute_path": "file_path", "file_text": "content", "contents": "content", "command": ""},
+			tools:  []string{"writefile", "writetofile", "createfile", "strreplacebasededittool command=create", "strreplaceeditor command=create", "developertexteditor command=write"},
+			fields: map[string]string{"path": "file_path", "absolute_path": "file_path", "file_text": "content", "contents": "content", "command": "", "line_count": ""},
+			ways: map[string]string{
+				"overwrite": "a file that is there is replaced: leave the key out, and look with read first whether it is",
+				"create":    "a file that is not there is made: leave the key out, and look with read first whether it is",
+				"append":    "the whole content is written: leave the key out, and add to a file with edit, or with cat >> in bash",
+			},
+			rewrite: func(v values) []string { return asIs(v, "overwrite", "create") }, rewrites: []string{"overwrite", "create"},
 		},
 		Traits:   Traits{Destructive: true, Idempotent: true},
 		Truncate: truncateHead,
