@@ -28,10 +28,12 @@ func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest) *sdk.Ca
 		input = json.RawMessage("{}")
 	}
 	w := s.newWatch(req)
+	// With a key, a broken connection is taken up without a second run.
+	call := client.CallCreate{Key: "mcp-" + rand.Text(), Tool: name, Input: input}
 	return w.follow(ctx, func(stream context.Context) iter.Seq2[client.Event, error] {
-		// With a key, a broken connection is taken up without a second run.
-		return s.cfg.Client.StreamCall(stream, s.cfg.Session,
-			client.CallCreate{Key: "mcp-" + rand.Text(), Tool: name, Input: input}, client.CallOptions{})
+		return s.whenBack(stream, func() iter.Seq2[client.Event, error] {
+			return s.cfg.Client.StreamCall(stream, s.cfg.Session, call, client.CallOptions{})
+		})
 	}, s.cfg.Wait)
 }
 

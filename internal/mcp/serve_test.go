@@ -172,7 +172,7 @@ func TestWaitRefuses(t *testing.T) {
 	d.answers("GET /v1/calls/call_2", 200, d.call(client.CallRunning, func(c *client.Call) { c.ID, c.SessionID = "call_2", "ses_2" }))
 	d.answers("GET /v1/calls/call_3", 404, problem(404, client.CodeNotFound, "no call"))
 	d.answers("GET /v1/calls/call_4", 503, problem(503, client.CodeOverloaded, "try again"))
-	a := d.serve(Config{})
+	a := d.serve(Config{away: time.Nanosecond})
 	others, none := a.must("wait", in{"call_id": "call_2"}), a.must("wait", in{"call_id": "call_3"})
 	if strings.ReplaceAll(others.Output, "call_2", "call_3") != none.Output || others.Code != client.CodeNotFound || none.Code != client.CodeNotFound {
 		t.Errorf("%+v, %+v", others, none)

@@ -37,6 +37,8 @@ type Config struct {
 	// has a connection; stopping is the cause with which it ends when the server stops.
 	carrier  context.Context
 	stopping error
+
+	away time.Duration // see awayTime, which 0 is
 }
 
 // Server serves one session's tools. Make one with New; its methods may be called from any
@@ -60,7 +62,7 @@ func (c *Config) watchCommand() string {
 
 // New makes a Server.
 func New(cfg Config) *Server {
-	cfg.Wait = cmp.Or(cfg.Wait, DefaultWait)
+	cfg.Wait, cfg.away = cmp.Or(cfg.Wait, DefaultWait), cmp.Or(cfg.away, awayTime)
 	s := &Server{cfg: cfg, log: cfg.Log}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -110,5 +112,6 @@ func (s *Server) middleware(next sdk.MethodHandler) sdk.MethodHandler {
 // Serve speaks to one client, in lines of JSON, until it has closed in or ctx ends. Calls
 // that run by then are aborted.
 func (s *Server) Serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	return s.sdk.Run(ctx, &sdk.IOTransport{Reader: in, Writer: out})
+	to := &oneByOne{WriteCloser: out}
+	return s.sdk.Run(ctx, &sdk.IOTransport{Reader: newLines(in, to), Writer: to, MaxLineLength: -1})
 }

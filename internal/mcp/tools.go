@@ -12,7 +12,11 @@ import (
 
 // listTools gives the tools of the session as they are now, and WaitTool.
 func (s *Server) listTools(ctx context.Context) (*sdk.ListToolsResult, error) {
-	defs, err := s.cfg.Client.ToolsFormat(ctx, client.ToolQuery{Session: s.cfg.Session}, "mcp")
+	var defs []json.RawMessage
+	err := s.patiently(ctx, func() (err error) {
+		defs, err = s.cfg.Client.ToolsFormat(ctx, client.ToolQuery{Session: s.cfg.Session}, "mcp")
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list the tools of session %s: %w", s.cfg.Session, err)
 	}

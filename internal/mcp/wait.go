@@ -51,9 +51,13 @@ func (s *Server) wait(ctx context.Context, req *sdk.CallToolRequest) *sdk.CallTo
 	if err != nil {
 		return failed(err)
 	}
-	c, err := s.ownCall(ctx, in.CallID)
+	var c *client.Call
+	err = s.patiently(ctx, func() (err error) {
+		c, err = s.ownCall(ctx, in.CallID)
+		return err
+	})
 	if err != nil {
-		return failed(err)
+		return failed(wordAway(err))
 	}
 	if c.Finished() {
 		return s.finished(c)
