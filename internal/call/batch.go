@@ -18,7 +18,7 @@ import (
 
 // batch makes the calls of a batch and waits for their ends. Each is a call of its own, which
 // goes through all steps; only in the number of open calls the batch counts for them, since
-// it would wait for room for ever otherwise, and of loops it is the part.
+// it would wait for room for ever otherwise.
 func (st *steps) batch(ctx context.Context, in *tool.Batch, out *local.Out) (*run.Result, error) {
 	of, ok := st.live.find(out.Call)
 	if !ok {
@@ -166,7 +166,7 @@ func (b *batch) progress() {
 // batches have equal answers.
 func (b *batch) result() *run.Result {
 	var text strings.Builder
-	failed, list := 0, make([]map[string]any, 0, len(b.parts))
+	failed, looped, list := 0, 0, make([]map[string]any, 0, len(b.parts))
 	res := &run.Result{}
 	for i := range b.parts {
 		p := &b.parts[i]
@@ -178,6 +178,9 @@ func (b *batch) result() *run.Result {
 		}
 		if v.Error != nil {
 			how = string(v.Error.Code)
+			if v.Error.Code == client.CodeDoomLoop {
+				looped++
+			}
 		}
 		head := fmt.Sprintf("[%d/%d] %s: %s", i+1, len(b.parts), plain.Cut(plain.Line(p.tool), maxToolShown), how)
 		if t := plain.Line(v.Title); t != "" {
@@ -194,6 +197,9 @@ func (b *batch) result() *run.Result {
 	line(&text, "("+res.Title+")")
 	res.Output = text.String()
 	res.Metadata = map[string]any{"calls": list, "failed": failed}
+	if looped > 0 {
+		res.Metadata[tool.BatchLooped] = looped
+	}
 	return res
 }
 

@@ -121,14 +121,14 @@ func (st *steps) consider(c *Call, q judge.Question) (*judge.Judgement, error) {
 }
 
 // guard does step 3. Loops are those of models: what a person has typed and what no
-// model can call are no part of them. A batch is one step, and its calls are none.
+// model can call are no part of them.
 func (st *steps) guard(c *Call, inv *tool.Invocation) (*judge.Loop, error) {
-	if c.probe || c.hidden || c.row.Typed || c.batch != nil {
+	if c.probe || c.hidden || c.row.Typed {
 		return nil, nil
 	}
 	again := c.guarded
 	c.guarded = true
-	return st.judge.Guard(c.ctx, c.id, inv, again)
+	return st.judge.Guard(c.ctx, c.id, inv, c.batch != nil, again)
 }
 
 // maxUnbound is how often a call is judged by where its paths lead while they go on

@@ -96,7 +96,7 @@ func (b *bench) record(command string, running bool) string {
 
 func (b *bench) guard(id, command string) *Loop {
 	b.t.Helper()
-	l, err := b.Guard(b.t.Context(), id, b.bash(command), false)
+	l, err := b.Guard(b.t.Context(), id, b.bash(command), false, false)
 	if err != nil {
 		b.t.Fatal(err)
 	}

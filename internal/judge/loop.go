@@ -33,10 +33,10 @@ type Loop struct {
 }
 
 // Guard looks at a call together with all that the session has done, also under
-// earlier daemons, and is doing at the moment; and remembers it. again: it was looked at
-// before, with another input. Loops are those of models: what a person has typed and
-// what no model can call does not come here.
-func (j *Judge) Guard(ctx context.Context, call string, inv *tool.Invocation, again bool) (*Loop, error) {
+// earlier daemons, and is doing at the moment; and remembers it. part: it is one of a batch.
+// again: it was looked at before, with another input. Loops are those of models: what a
+// person has typed and what no model can call does not come here.
+func (j *Judge) Guard(ctx context.Context, call string, inv *tool.Invocation, part, again bool) (*Loop, error) {
 	h := &j.history
 	next := digestOf(inv.Tool.Name, inv.Near())
 	h.mu.Lock()
@@ -54,20 +54,44 @@ func (j *Judge) Guard(ctx context.Context, call string, inv *tool.Invocation, ag
 	if inv.Tool.Polling {
 		loops = loops.Patient()
 	}
-	l, found := loops.Check(h.steps, next)
+	step := policy.Step{Input: next, Call: call, Tool: inv.Tool.Name, Part: part}
+	found := h.loopLocked(loops, step)
 	if over := len(h.steps) - policy.MaxHistory; over > policy.MaxHistory/4 {
 		h.steps = slices.Delete(h.steps, 0, over)
 	}
-	h.steps = append(h.steps, policy.Step{Input: next, Call: call, Tool: inv.Tool.Name})
-	if !found {
-		return nil, nil
-	}
-	f := &Loop{Loop: l}
-	for _, v := range h.steps[max(0, len(h.steps)-l.Period):] {
-		f.tools = append(f.tools, v.Tool)
-	}
-	return f, nil
+	h.steps = append(h.steps, step)
+	return found, nil
 }
+
+// loopLocked is the loop that next would be part of; nil for none. A batch can be part of one,
+// as the call that it is, and so can what it makes: that counts together with the calls that
+// stand alone, in no loop together with the batch.
+func (h *history) loopLocked(loops policy.LoopConfig, next policy.Step) (found *Loop) {
+	look := func(leave func(policy.Step) bool) {
+		steps := h.steps
+		if slices.ContainsFunc(steps, leave) {
+			steps = slices.DeleteFunc(slices.Clone(steps), leave)
+		}
+		l, is := loops.Check(steps, next.Input)
+		if !is || found != nil && (found.Hard || !l.Hard) {
+			return
+		}
+		found = &Loop{Loop: l}
+		for _, v := range steps[max(0, len(steps)+1-l.Period):] {
+			found.tools = append(found.tools, v.Tool)
+		}
+		found.tools = append(found.tools, next.Tool)
+	}
+	if !isBatch(next) {
+		look(isBatch)
+	}
+	if !next.Part {
+		look(func(s policy.Step) bool { return s.Part })
+	}
+	return found
+}
+
+func isBatch(s policy.Step) bool { return s.Tool == tool.PermissionBatch }
 
 // Fresh says that the session was just made: there is nothing that it has done.
 func (j *Judge) Fresh() {
@@ -83,10 +107,10 @@ func (j *Judge) recall(ctx context.Context) error {
 		if row.Status == client.CallPending {
 			return nil // it has yet to come here, or will never run
 		}
-		if row.Typed || row.Parent != "" || j.court.isTransfer(row) || putOff(&row.Call) {
+		if row.Typed || j.court.isTransfer(row) || putOff(&row.Call) {
 			return nil
 		}
-		st := policy.Step{Input: j.court.digestOfRow(row), Call: row.ID, Tool: row.Tool}
+		st := policy.Step{Input: j.court.digestOfRow(row), Call: row.ID, Tool: row.Tool, Part: row.Parent != ""}
 		if row.Finished() {
 			st.Output = answerOf(&row.Call)
 		} else if out, ok := h.early[row.ID]; ok {
@@ -185,6 +209,9 @@ func answerOf(c *client.Call) policy.Digest {
 		case client.CodeDenied, client.CodeDoomLoop, client.CodeApprovalTimeout, client.CodeStaleApproval, client.CodeAborted:
 			return policy.Digest{}
 		}
+	}
+	if c.Metadata[tool.BatchLooped] != nil {
+		return policy.Digest{} // its text says how often what it was not let do would have run
 	}
 	parts := []string{code, message, c.Output, fmt.Sprint(c.IsError)}
 	for _, a := range c.Attachments {

@@ -23,6 +23,8 @@ type Step struct {
 	Output Digest // of what it answered; zero where it has not ended, or did not run
 	// Call is its id and Tool the name of its tool, for whoever keeps the history.
 	Call, Tool string
+	// Part: it is a call of a batch.
+	Part bool
 }
 
 // Loop is a repetition.

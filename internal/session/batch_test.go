@@ -13,6 +13,7 @@ import (
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/testrig"
+	"github.com/toold/toold/internal/tool"
 )
 
 // batchOf is a batch of calls of bash.
@@ -170,6 +171,45 @@ func TestBatchLoops(t *testing.T) {
 			h.kill() // what the store says counts alike
 			h.open()
 		}
+	}
+}
+
+// TestLoopsInBatches: the calls of batches are part of loops as others are: in one batch, in
+// several that differ, and beside calls that stand alone; under the next daemon too.
+func TestLoopsInBatches(t *testing.T) {
+	h := newHouse(t)
+	h.set.Loop = policy.LoopConfig{Threshold: 3, PollingThreshold: 6, MaxPeriod: 4, HardLimit: 8}
+	h.set.Policy = rules(t, `permission = { doom_loop = "deny" }`)
+	h.open()
+	looped := func(list []*client.Call) int {
+		return countOf(list, func(v *client.Call) bool { return v.Error != nil && v.Error.Code == client.CodeDoomLoop })
+	}
+
+	s := h.create(alice, client.SessionCreate{})
+	c := h.call(s.ID, batchOf("echo a", "echo a", "echo a", "echo a", "echo a"))
+	if n := looped(childrenOf(t, h, c)); n != 3 || c.Metadata[tool.BatchLooped] != 3 {
+		t.Errorf("%d of five equal calls were stopped: %+v", n, c.Metadata)
+	}
+
+	s = h.create(alice, client.SessionCreate{})
+	for i := range 4 {
+		if i == 2 {
+			h.kill()
+			h.open()
+		}
+		c := h.call(s.ID, batchOf("echo b", fmt.Sprintf("sleep 0.00%d", i)))
+		if n := looped(childrenOf(t, h, c)); n != 0 {
+			t.Errorf("%d calls of batch %d were stopped, though others came between", n, i)
+		}
+	}
+
+	s = h.create(alice, client.SessionCreate{})
+	h.call(s.ID, batchOf("echo d"))
+	h.kill()
+	h.open()
+	h.call(s.ID, bashCall("echo d"))
+	if c := h.call(s.ID, bashCall("echo d")); c.Error == nil || c.Error.Code != client.CodeDoomLoop {
+		t.Errorf("the third of one in a batch and two alone: %+v", c.Error)
 	}
 }
 

@@ -15,6 +15,8 @@ const (
 	MaxBatch = 25
 	// maxBatchGiven bounds those that are answered at all.
 	maxBatchGiven = 200
+	// BatchLooped is in the metadata of a batch of which calls were stopped as loops: their number.
+	BatchLooped = "looped"
 )
 
 func batchTool() *Definition {
