@@ -86,7 +86,7 @@ func fromFile(rules []*rule) []*rule {
 func (p *parser) lintNames(rules []*rule) {
 	seen := make(map[string]bool)
 	for _, r := range rules {
-		if seen[r.Permission] || slices.ContainsFunc(permissions, r.names) {
+		if p.lintAlias(r) || seen[r.Permission] || slices.ContainsFunc(permissions, r.names) {
 			continue
 		}
 		hint := nearest(r.Permission, permissions, "")
@@ -99,6 +99,24 @@ func (p *parser) lintNames(rules []*rule) {
 		seen[r.Permission] = true
 		p.warn(r.line, "no tool asks for the permission %s: %s", r.Permission, hint)
 	}
+}
+
+// lintAlias warns of a permission that is another name of a tool.
+func (p *parser) lintAlias(r *rule) bool {
+	meant := r.also
+	if r.Action == Allow && !slices.Contains(permissions, r.Permission) {
+		meant = tool.PermissionsMeant(r.Permission)
+	}
+	if len(meant) == 0 {
+		return false
+	}
+	list := strings.Join(meant, " and ")
+	if r.Action == Allow {
+		p.warn(r.line, "%s allows nothing: calls of the tool that has this name elsewhere ask for %s", r.label, list)
+	} else {
+		p.warn(r.line, "%s is taken as one of %s, for which calls of the tool ask that has this name elsewhere: write that", r.label, list)
+	}
+	return true
 }
 
 // lintBare warns of commands that were written without their arguments.
@@ -172,6 +190,9 @@ func nameCovers(later, r *rule) bool {
 	}
 	if later.outward != nil || r.outward != nil {
 		return later.Permission == r.Permission
+	}
+	if slices.ContainsFunc(r.also, func(p string) bool { return !later.names(p) }) {
+		return false
 	}
 	return globCovers(later.Permission, r.Permission)
 }

@@ -157,6 +157,22 @@ func TestLint(t *testing.T) {
 		{"unknown permission", "[permission]\nbahs = 'deny'\n", `r:2: no tool asks for the permission bahs: did you mean bash?`},
 		{"unknown permission with a mistake", "[permission]\ndoomloop = 'deny'\n", `r:2: no tool asks for the permission doomloop: did you mean doom_loop?`},
 		{"of an MCP server", "[permission]\ngithub_create_issue = 'deny'\n", ""},
+		{
+			"another name that denies", "[permission]\nlocal_shell = 'deny'\n",
+			`r:2: local_shell "*" is taken as one of bash, for which calls of the tool ask that has this name elsewhere: write that`,
+		},
+		{
+			"another name that allows", "[permission]\nbash = 'deny'\ntoold_bash = { 'ls *' = 'allow' }\n",
+			`r:3: toold_bash "ls *" allows nothing: calls of the tool that has this name elsewhere ask for bash`,
+		},
+		{
+			"another name is not shadowed", "[permission]\nlocal_shell = { 'x *' = 'deny' }\n'local_*' = 'allow'\n",
+			"r:2: local_shell \"x *\" is taken as one of bash, for which calls of the tool ask that has this name elsewhere: write that",
+		},
+		{
+			"all tools by their prefix", "[permission]\n'mcp__toold__g*' = 'deny'\n",
+			`r:2: mcp__toold__g* "*" is taken as one of glob and grep, for which calls of the tool ask that has this name elsewhere: write that`,
+		},
 		{"empty", "[permission]\n", `r:1: permission is empty: it says nothing`},
 		{"empty patterns", "[permission]\nbash = {}\n", `r:2: permission.bash is empty: it says nothing`},
 		{"no profiles", "[tenant.a]\nprofiles = []\n", `r:2: tenant.a.profiles is empty: the tenant can make no session`},

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -20,10 +21,13 @@ type rule struct {
 	// nothing about the permissions that are no tool's.
 	named      bool
 	text, path pattern
-	outward    *outward // of rules for network and http
-	label      string   // permission and pattern, for verdicts
-	order      int      // in its file
-	line       int
+	// also are the permissions that an ask or a deny is about because its own is another name of
+	// their tool. What such a name allows stays what it says: nothing.
+	also    []string
+	outward *outward // of rules for network and http
+	label   string   // permission and pattern, for verdicts
+	order   int      // in its file
+	line    int
 	// above: the rule takes its list's opinion back, so that the rules above the
 	// built-in profile decide (see profile.go).
 	above bool
@@ -40,6 +44,9 @@ func compile(r Rule) *rule {
 		c.path = compilePathPattern(r.Pattern)
 	}
 	c.outward = compileOutward(&r)
+	if (r.Action == Ask || r.Action == Deny) && !slices.Contains(permissions, r.Permission) {
+		c.also = tool.PermissionsMeant(r.Permission)
+	}
 	return c
 }
 
@@ -61,7 +68,7 @@ func (r *rule) names(permission string) bool {
 	case PermissionNetwork, PermissionHTTP:
 		return r.Permission == permission
 	}
-	return r.name.Match(permission)
+	return r.name.Match(permission) || slices.Contains(r.also, permission)
 }
 
 // match reports whether the rule is about a request.
