@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
@@ -120,36 +119,45 @@ func TestHTTP(t *testing.T) {
 }
 
 // A server may answer while it is still sent the request, as some do to what they refuse or
-// transform: both go on to their ends.
+// transform: both go on to their ends, and the connection serves the next request.
 func TestHTTPAnswersEarly(t *testing.T) {
+	over := make(chan struct{}, 1) // the far side of /no is given up
 	web(t, "127.44.1.3:80", func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
 		testrig.Must(t, rc.EnableFullDuplex())
 		if r.URL.Path == "/no" {
+			w.Header().Set("Content-Length", "0") // so that this is the whole answer
 			w.WriteHeader(http.StatusForbidden)
 		}
 		testrig.Must(t, rc.Flush())
+		body, err := io.ReadAll(r.Body)
 		if r.URL.Path == "/no" {
+			over <- struct{}{}
 			return
 		}
-		body, err := io.ReadAll(r.Body)
 		_, _ = fmt.Fprintf(w, "%s, %v", body, err)
 	})
 	r := newRig(t, &gate{connect: only("web.example.com")}, egress.Config{})
 	r.dns.set("web.example.com", "127.44.1.3")
 	c := r.mustDial(r.lookUp("web.example.com") + ":80")
-	testrig.Must(t, c.SetDeadline(time.Now().Add(10*time.Second)))
 	br := bufio.NewReader(c)
-	for path, want := range map[string]string{"/": "200 first then, <nil>", "/no": "403 "} {
+	for i, path := range []string{"/", "/no", "/", "/no", "/no"} {
 		_, err := io.WriteString(c, "POST "+path+" HTTP/1.1\r\nHost: web.example.com\r\nContent-Length: 10\r\n\r\nfirst")
 		testrig.Must(t, err)
 		res, err := http.ReadResponse(br, nil)
-		testrig.Must(t, err)
+		if err != nil {
+			t.Fatalf("request %d, %s: %v", i, path, err)
+		}
+		want := "200 first then, <nil>"
+		if path == "/no" {
+			want = "403 "
+			<-over
+		}
 		_, err = io.WriteString(c, " then")
 		testrig.Must(t, err)
 		body, err := io.ReadAll(res.Body)
 		if got := fmt.Sprint(res.StatusCode, " ", string(body)); got != want || err != nil {
-			t.Errorf("%s: %q, %v", path, got, err)
+			t.Errorf("request %d, %s: %q, %v", i, path, got, err)
 		}
 	}
 }

@@ -297,7 +297,7 @@ func (v *visit) finishRecord(r *Record) {
 
 // pass sends an allowed request on, and its answer back.
 func (w *web) pass(v *visit, out http.ResponseWriter, in *http.Request, req endpoint.Request, rec *Record) {
-	if !strings.EqualFold(in.Header.Get("Upgrade"), "websocket") {
+	if !strings.EqualFold(in.Header.Get("Upgrade"), "websocket") || in.Body != http.NoBody {
 		in.Header.Del("Upgrade") // no other protocol whose requests nobody would judge
 	}
 	proxy := httputil.ReverseProxy{
@@ -340,6 +340,11 @@ func (w *web) pass(v *visit, out http.ResponseWriter, in *http.Request, req endp
 		return
 	}
 	proxy.ServeHTTP(out, in)
+	// The rest of a request whose answer came early is read here: the server breaks a connection
+	// off whose request it finds unread behind such a handler.
+	if in.Body != http.NoBody && http.NewResponseController(out).Flush() == nil {
+		_ = in.Body.Close()
+	}
 }
 
 // settled gives a request whose settle waits until its far connection is idle or closed: the
