@@ -61,7 +61,9 @@ func (g *Group) caller(o *Outgoing) *Call {
 }
 
 // Outgoing says whether a connection or a request may pass. Where the rules ask, it waits for
-// the answer, until ctx ends or the call does. An answer of once holds for the call.
+// the answer, until ctx ends or the call does. An answer of once holds until the call ends, for
+// all calls of the session: any program can pass a socket to those of other calls, so an answer
+// for one call alone would say what does not hold.
 func (g *Group) Outgoing(ctx context.Context, o *Outgoing) policy.Verdict {
 	c := g.caller(o)
 	profile, by := g.place.Row().Profile, auth.Principal{Tenant: g.tenant.Name}
@@ -78,7 +80,7 @@ func (g *Group) Outgoing(ctx context.Context, o *Outgoing) policy.Verdict {
 		v.Reason = policy.Join(v.Reason, "it would be asked about, and no call is running for which it could be")
 	}
 	if o.Standing && j.Verdict.Action == policy.Ask {
-		j.Verdict = c.stands(j.Verdict, o)
+		j.Verdict = g.stands(j.Verdict, o)
 	}
 	if o.Standing && j.Verdict.Action == policy.Allow {
 		return j.Verdict
@@ -98,12 +100,13 @@ func (g *Group) Outgoing(ctx context.Context, o *Outgoing) policy.Verdict {
 func (g *Group) askOnce(ctx context.Context, c *Call, j *judge.Judgement, o *Outgoing) policy.Verdict {
 	key := keyOf(o)
 	for first := true; ; first = false {
+		if of := g.allowedOnce(key); of != "" {
+			return allowedUntil(j.Verdict, of)
+		}
 		allowed, answered, other := c.opened.begin(key)
 		switch {
 		case answered && allowed:
-			v := j.Verdict
-			v.Action, v.Pending, v.Reason = policy.Allow, nil, "allowed once for this call"
-			return v
+			return allowedUntil(j.Verdict, c.id)
 		case answered:
 			return refused(j.Verdict, "it was rejected for this call")
 		case other != nil:
@@ -126,9 +129,21 @@ func (g *Group) askOnce(ctx context.Context, c *Call, j *judge.Judgement, o *Out
 	}
 }
 
+// allowedOnce is the call, of those that are not over, for which somebody has allowed what key
+// names; "" where there is none.
+func (g *Group) allowedOnce(key string) (call string) {
+	g.live.each(func(c *Call) bool {
+		if c.at == g.site && c.opened.allowed(key) {
+			call = c.id
+		}
+		return call == ""
+	})
+	return call
+}
+
 // stands is the verdict on what is open where it would be asked about now.
-func (c *Call) stands(v policy.Verdict, o *Outgoing) policy.Verdict {
-	if !c.opened.allowed(keyOf(o)) {
+func (g *Group) stands(v policy.Verdict, o *Outgoing) policy.Verdict {
+	if g.allowedOnce(keyOf(o)) == "" {
 		return refused(v, "it is asked about now: connect again")
 	}
 	v.Action, v.Pending = policy.Allow, nil
@@ -137,14 +152,23 @@ func (c *Call) stands(v policy.Verdict, o *Outgoing) policy.Verdict {
 
 func keyOf(o *Outgoing) string { return o.Request.Permission + " " + o.Request.Pattern }
 
+func allowedUntil(v policy.Verdict, call string) policy.Verdict {
+	v.Action, v.Pending, v.Reason = policy.Allow, nil, "allowed once for the calls of the session, until "+call+" ends"
+	return v
+}
+
 func refused(v policy.Verdict, reason string) policy.Verdict {
 	v.Action, v.Pending, v.Reason = policy.Deny, nil, reason
 	return v
 }
 
+// onceHolds is what an approver is told of an answer of once.
+const onceHolds = "for all calls of the session, until this call ends"
+
 // askOutgoing makes a pending approval for a connection and waits for its answer, if one comes.
 func (a asking) askOutgoing(ctx context.Context, j *judge.Judgement, o *Outgoing) (v policy.Verdict, answered bool) {
 	row := a.approvalRow(j)
+	row.Metadata["once"] = onceHolds
 	if row.Metadata["call_tool"] = a.c.def.Name; !o.Exact && len(o.Calls) > 1 {
 		row.Metadata["calls"] = o.Calls
 	}

@@ -107,6 +107,61 @@ func TestAskedConnection(t *testing.T) {
 	}
 }
 
+// TestAllowedOnceIsShared: an answer of once is for all calls of the session until the call ends
+// that it was given for, as sockets can be passed on, and the question says so.
+func TestAllowedOnceIsShared(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, "[permission]\nbash = \"allow\"\nnetwork = \"ask\"\n")
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	one, two := h.background(s.ID, "sleep 1000"), h.background(s.ID, "sleep 1001")
+	other := h.background(h.create(alice, client.SessionCreate{}).ID, "sleep 1002")
+	to, err := endpoint.Parse("example.com:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdicts := make(chan policy.Verdict)
+	dial := func(c *client.Call) {
+		calls, err := h.m.Calls(t.Context(), alice, c.SessionID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			verdicts <- calls.Outgoing(t.Context(), &call.Outgoing{Request: policy.Connection(to), Calls: []string{c.ID}, Exact: true})
+		}()
+	}
+	asked := func(c *client.Call) *client.Approval {
+		dial(c)
+		testrig.Eventually(t, "somebody is asked", func() bool { return len(h.pending()) == 1 })
+		a := h.pending()[0]
+		if a.Metadata["once"] != "for all calls of the session, until this call ends" {
+			t.Errorf("the question: %+v", a.Metadata)
+		}
+		return &a
+	}
+	h.answer(asked(one), once)
+	if v := <-verdicts; v.Action != policy.Allow {
+		t.Errorf("of the call itself: %+v", v)
+	}
+	dial(two)
+	if v := <-verdicts; v.Action != policy.Allow || !strings.Contains(v.Reason, one.ID) {
+		t.Errorf("of another call: %+v", v)
+	}
+	reject := client.ApprovalAnswer{Answer: client.AnswerReject, Message: "no"}
+	h.answer(asked(other), reject)
+	if v := <-verdicts; v.Action != policy.Deny {
+		t.Errorf("of another session: %+v", v)
+	}
+	if _, err := h.m.calls.AbortCall(t.Context(), alice, one.ID); err != nil {
+		t.Fatal(err)
+	}
+	h.finished(one.ID)
+	h.answer(asked(two), reject)
+	if v := <-verdicts; v.Action != policy.Deny {
+		t.Errorf("after the call: %+v", v)
+	}
+}
+
 // TestNetworkTakenBack: a reload moves the revision of a live session's rules, which says what of its
 // connections stands; where it gives no network, none does.
 func TestNetworkTakenBack(t *testing.T) {
