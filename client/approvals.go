@@ -27,6 +27,8 @@ type ApprovalReply struct {
 	Answer  string `json:"answer"`
 	By      string `json:"by,omitempty"` // who, e.g. "uid 0"
 	Message string `json:"message,omitempty"`
+	// Saved are the rules that an answer of always has saved.
+	Saved []SavedApproval `json:"saved,omitempty"`
 }
 
 // ListApprovals gives one page of the approvals that are pending, oldest first.

@@ -60,7 +60,9 @@ func TestApprovalsAnswer(t *testing.T) {
 				answerProblem(w, 403, client.CodeForbidden, "you made the call")
 				return
 			}
-			answer(w, 200, approval("apr_1", "git push"))
+			a := approval("apr_1", "git push")
+			a.Reply = &client.ApprovalReply{ID: "apr_1", Saved: []client.SavedApproval{{ID: "apr_1.1", Permission: "bash", Pattern: "rm -rf ./tmp"}}}
+			answer(w, 200, a)
 		},
 	})
 	for _, tt := range []struct {
@@ -69,7 +71,10 @@ func TestApprovalsAnswer(t *testing.T) {
 		says string
 	}{
 		{[]string{"once"}, `{"answer":"once"}`, "apr_1: call_1 is allowed, once\n"},
-		{[]string{"always"}, `{"answer":"always"}`, "is allowed, always in this session\n"},
+		{
+			[]string{"always"}, `{"answer":"always"}`,
+			"is allowed, always in this session\n  from now on allowed: bash rm -rf ./tmp (to take it back: toolctl approvals saved rm apr_1.1)\n",
+		},
 		{
 			[]string{"always", "--scope", "tenant", "--expires", "12h", "--sha256", "ab"},
 			`{"answer":"always","scope":"tenant","expires":"12h","sha256":"ab"}`, "always in this tenant for 12h\n",

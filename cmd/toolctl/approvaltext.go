@@ -241,6 +241,11 @@ func answered(a client.ApprovalAnswer) string {
 	return "is rejected"
 }
 
+// savedText says what a rule that was saved allows, and how to take it back.
+func savedText(s *client.SavedApproval) string {
+	return fmt.Sprintf("from now on allowed: %s %s (to take it back: toolctl approvals saved rm %s)", line(s.Permission), visibleLine(s.Pattern), line(s.ID))
+}
+
 // replyText is how an approval ended.
 func replyText(r client.ApprovalReply) string {
 	text := line(r.Answer)

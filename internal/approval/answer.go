@@ -131,7 +131,7 @@ func (d *Desk) answer(w *Pending, by string, a client.ApprovalAnswer) (*client.A
 		d.rejectOthers(w, by)
 	}
 	v := w.Row.Approval
-	v.Reply = &client.ApprovalReply{ID: v.ID, Answer: r.How, By: r.By, Message: r.Message}
+	v.Reply = r.told(v.ID)
 	return &v, nil
 }
 

@@ -126,6 +126,15 @@ type Reply struct {
 // Allows reports whether the call may run.
 func (r Reply) Allows() bool { return r.How == Once || r.How == Always }
 
+// told is what clients are told of the reply to the approval id.
+func (r Reply) told(id string) *client.ApprovalReply {
+	v := &client.ApprovalReply{ID: id, Answer: r.How, By: r.By, Message: r.Message}
+	for _, saved := range r.saved {
+		v.Saved = append(v.Saved, saved.SavedApproval)
+	}
+	return v
+}
+
 // The replies, as the store, observers and events have them.
 const (
 	Once    = string(client.AnswerOnce)
@@ -246,7 +255,7 @@ func (d *Desk) Settle(p *Pending, r Reply) error {
 	}
 	row := p.Row
 	row.Reply, row.By, row.Message, row.Answered = r.How, r.By, r.Message, new(time.Now().UTC().Truncate(time.Millisecond))
-	said := client.ApprovalReply{ID: row.ID, Answer: r.How, By: r.By, Message: r.Message}
+	said := *r.told(row.ID)
 	told := event.New(client.EventApprovalReplied, row.Tenant, row.SessionID, row.CallID, said)
 	err := d.Store.Write(func(tx *store.Tx) error {
 		if err := tx.AnswerApproval(&row); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -201,7 +202,7 @@ func TestStreamAgainApproval(t *testing.T) {
 	if want := []string{"pending", client.EventApprovalAsked, client.EventApprovalReplied, "error"}; !slices.Equal(x.types, want) {
 		t.Errorf("events %v, want %v", x.types, want)
 	}
-	if v := <-answered; v.Reply == nil || *v.Reply != (client.ApprovalReply{ID: a.ID, Answer: "reject", By: "uid 1002", Message: "no"}) {
+	if v := <-answered; !reflect.DeepEqual(v.Reply, &client.ApprovalReply{ID: a.ID, Answer: "reject", By: "uid 1002", Message: "no"}) {
 		t.Errorf("answered: %+v", v.Reply)
 	}
 }

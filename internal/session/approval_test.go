@@ -338,7 +338,10 @@ func TestApprovedAlways(t *testing.T) {
 		t.Error("scope profile does not hold where it should, or elsewhere too")
 	}
 	_, a = h.waiting(plan.ID, "git diff")
-	h.answer(a, client.ApprovalAnswer{Answer: client.AnswerAlways, Scope: client.ScopeTenant})
+	said, err := h.m.Approvals.Answer(h.t.Context(), carol, a.ID, client.ApprovalAnswer{Answer: client.AnswerAlways, Scope: client.ScopeTenant})
+	if err != nil || said.Reply == nil || len(said.Reply.Saved) != 1 || said.Reply.Saved[0].Pattern != "git diff *" || said.Reply.Saved[0].ID == "" {
+		t.Errorf("an answer names what it saves: %+v, %v", said, err)
+	}
 	if !runs(one, alice, "git diff x") || runs(foreign, bob, "git diff x") {
 		t.Error("scope tenant does not hold where it should, or elsewhere too")
 	}

@@ -93,6 +93,9 @@ func (c *scanner) listed(k *call, text string) {
 		c.opaque("which %s command it is, %s, is only known at run time", k.args[0].value, shorten(k.args[i].text))
 	}
 	short := c.plainForm(k.args, k.redir, text)
+	if destroys[strings.TrimSuffix(save, " *")] {
+		save = exactly(k, short)
+	}
 	written := Command{Text: text, Save: save}
 	if kind := strings.TrimSuffix(save, " *"); text != kind && !strings.HasPrefix(text, kind+" ") {
 		written.Save = "" // the pattern would not match it

@@ -6,7 +6,7 @@ import (
 )
 
 // savePattern is the pattern that an approval for always would save for k: the
-// words that say what kind of command it is, and any arguments. There is one only
+// words that say what kind of command it is, and any arguments (but see destroys). There is one only
 // for commands of which no argument is a program that they run: a pattern for
 // "nice" would be one for everything.
 func savePattern(k *call) string {
@@ -150,6 +150,26 @@ var saved = setOf(
 	"docker compose build", "docker compose down", "docker compose logs", "docker compose ps", "docker compose restart", "docker compose stop",
 	"docker compose up", "docker images", "docker info", "docker inspect", "docker logs", "docker ps", "docker version",
 )
+
+// destroys are those of them that take away what may not come back, or end what runs. They are
+// saved with their arguments: a yes to one is none to all.
+var destroys = setOf(
+	"chgrp", "chmod", "chown", "dd", "kill", "pkill", "rm", "rmdir", "shred", "truncate", "unlink",
+	"docker compose down", "git clean", "git gc", "git notes remove", "git reflog", "git reset", "git restore", "git rm", "git stash clear", "git stash drop",
+)
+
+// maxExact bounds a command that is saved with its arguments, in bytes.
+const maxExact = 1000
+
+// exactly is the pattern for the command k, which is text in its plain form, and no other;
+// "" where there is none.
+func exactly(k *call, text string) string {
+	unknown := slices.ContainsFunc(k.args, func(w word) bool { return !w.fixed })
+	if unknown || len(text) > maxExact || strings.ContainsAny(text, "*?") {
+		return ""
+	}
+	return text
+}
 
 // arities are the beginnings of commands whose kind takes more words than one.
 var arities = map[string]int{

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -73,9 +74,43 @@ func TestNoneSavedForWorktrees(t *testing.T) {
 func TestSavedKinds(t *testing.T) {
 	for kind := range saved {
 		kind = strings.ReplaceAll(kind, "…", "x")
+		want := kind + " *"
+		if destroys[kind] {
+			want = kind + " a"
+		}
 		r := Scan(kind+" a", Options{Home: "/home/tool"})
-		if len(r.Commands) != 1 || r.Commands[0].Save != kind+" *" {
+		if len(r.Commands) != 1 || r.Commands[0].Save != want {
 			t.Errorf("%q: %+v", kind, r.Commands)
+		}
+	}
+	for kind := range destroys {
+		if !saved[kind] {
+			t.Errorf("%q is not saved at all", kind)
+		}
+	}
+}
+
+// TestDestroyersAreSavedExactly: what is saved of a command that destroys allows that command
+// alone; where no pattern says just that, nothing is saved.
+func TestDestroyersAreSavedExactly(t *testing.T) {
+	for text, want := range map[string][]string{
+		"git status; rm -rf ./tmp":            {"git status *", "rm -rf ./tmp"},
+		`/bin/rm  -r "tmp"`:                   {"", "rm -r tmp"},
+		"rm -rf tmp 2>/dev/null":              {"rm -rf tmp 2>/dev/null"},
+		"rm *.o":                              {""},
+		"rm $x":                               {""},
+		"rm 'a*'":                             {""},
+		"timeout 5 git reset --hard HEAD~1":   {"", "git reset --hard HEAD~1"},
+		"git -C x reset --hard":               {"", ""},
+		"xargs rm -f <in":                     {"", ""},
+		"rm " + strings.Repeat("x", maxExact): {""},
+	} {
+		var got []string
+		for _, c := range Scan(text, Options{Home: "/home/tool"}).Commands {
+			got = append(got, c.Save)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%.80q: saves %q, want %q", text, got, want)
 		}
 	}
 }
