@@ -71,7 +71,7 @@ func newDaemon(cfg Config) *daemon {
 	dm := &daemon{
 		cfg: cfg, log: cfg.Log, store: cfg.Store, tools: cfg.Tools,
 		hub:      event.NewHub(cfg.Store),
-		disk:     &hostDisk{dir: filepath.Dir(cfg.OutputDir)},
+		disk:     newHostDisk(filepath.Dir(cfg.OutputDir)),
 		memory:   &hostMemory{look: room.Memory},
 		destroys: make(chan struct{}, destroysAtOnce),
 		beat:     beat{beatEvery, beatIdle, beatTime},

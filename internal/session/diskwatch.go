@@ -9,9 +9,9 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/loopdisk"
 	"github.com/toold/toold/internal/session/room"
 	"github.com/toold/toold/internal/tool/run"
-	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // diskWatch watches over what is free on the disks of the host: that of the state directory,
@@ -40,9 +40,16 @@ func (h diskWatch) watch() {
 		w.Floor = h.settings.Load().HostFree
 		var level room.Level
 		level, wait = w.Look(v)
+		if level != room.Tight && room.Level(h.disk.level.Load()) == room.Tight {
+			h.lookForLosses() // before calls write again to a disk that has lost something
+		}
 		if was := room.Level(h.disk.level.Swap(int32(level))); level > was {
 			h.log.Warn("the host's disk is nearly full: calls that write are stopped", "free_bytes", v.Free, "floor_bytes", w.Floor.Of(v.Size))
-			h.work.Go("flush of sessions' disks", h.flush)
+			// What is on its way is lost if it waits until there is no room. Where there is none
+			// already, it waits for what comes: to write it now would lose it.
+			if v.Free-h.disk.survey().Unwritten >= w.Floor.Of(v.Size)/2 {
+				h.work.Go("flush of sessions' disks", h.flush)
+			}
 		}
 		if level != room.Enough {
 			h.stop(h.writers(func(*Session) bool { return true }), level)
@@ -50,11 +57,31 @@ func (h diskWatch) watch() {
 	}
 }
 
-// flush has what sessions wrote in their worktrees take its place on the host's disk while there
-// is some. What waits for that when there is none is lost.
+// lossesTime is how long a daemon that begins waits for the first look at what disks have lost.
+// Where there are no warnings of a disk's file system, that is no time.
+const lossesTime = 10 * time.Second
+
+// watchLosses is apart from watch, since to write what is on its way to a disk takes its time.
+// looked is closed when it has looked once.
+func (h diskWatch) watchLosses(looked chan<- struct{}) {
+	h.lookForLosses()
+	close(looked)
+	for h.pause(surveyEvery) {
+		h.lookForLosses()
+	}
+}
+
+func (h diskWatch) lookForLosses() {
+	if err := h.disk.losses.Find(); err != nil {
+		h.log.Warn("look for what the disks of sessions have lost", "error", err)
+	}
+	h.disk.survey()
+}
+
+// flush has what sessions wrote take its place on the host's disk while there is some.
 func (h diskWatch) flush() {
-	if err := layers.Flush(h.cfg.Trees); err != nil {
-		h.log.Warn("write what sessions have changed to their disks", "error", err)
+	if err := loopdisk.Flush(h.disk.dir); err != nil {
+		h.log.Warn("write what sessions have written to their disks", "error", err)
 	}
 }
 

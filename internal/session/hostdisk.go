@@ -22,8 +22,11 @@ type hostDisk struct {
 	pending  int64      // that are being made
 	settled  int64      // that were made, or came to nothing, since the last survey began
 
-	last atomic.Pointer[loopdisk.Survey]
+	last   atomic.Pointer[loopdisk.Survey]
+	losses loopdisk.Losses
 }
+
+func newHostDisk(dir string) *hostDisk { return &hostDisk{dir: dir, losses: loopdisk.Losses{Dir: dir}} }
 
 // promise is how large the disks of a session are: that of its home directory, which comes
 // late, and the others.
@@ -72,7 +75,7 @@ func (h *hostDisk) admits() error {
 	if room.Level(h.level.Load()) != room.Tight {
 		return nil
 	}
-	return fault.Overloaded.Errorf("the host's disk is nearly full: calls that may write wait until there is room again").
+	return fault.Overloaded.Errorf("the host's disk is nearly full: calls that may write are refused until there is room again").
 		Next(freesSpace)
 }
 

@@ -23,7 +23,7 @@ func (h *hostMemory) admits() error {
 	if room.Level(h.level.Load()) != room.Tight {
 		return nil
 	}
-	return fault.Overloaded.Errorf("the host's memory is nearly full: calls that may write wait until there is some again").
+	return fault.Overloaded.Errorf("the host's memory is nearly full: calls that may write are refused until there is some again").
 		Next(freesMemory)
 }
 

@@ -96,6 +96,12 @@ func (m *Manager) Start(ctx context.Context) error {
 	m.work.Go("watch of worktrees' disks", diskWatch{m.roster}.watchSources)
 	m.work.Go("watch of the host's memory", memoryWatch{m.roster}.watch)
 	m.work.Go("watch of sockets", socketWatch{m.roster, map[*Session]bool{}, map[*Session]bool{}}.watch)
+	looked := make(chan struct{})
+	m.work.Go("watch for what disks have lost", func() { diskWatch{m.roster}.watchLosses(looked) })
+	select {
+	case <-looked: // or the first calls would write to a disk that has lost something
+	case <-time.After(lossesTime):
+	}
 	m.state.CompareAndSwap(int32(managerStarting), int32(managerReady))
 	return nil
 }

@@ -81,14 +81,19 @@ func Mount(path string) (*os.File, error) {
 		return nil, err
 	}
 	defer loop.Close()
-	// When the host has no room for what a program wrote, the kernel drops it and goes on. Here
-	// the disk becomes read-only instead, which shows. Before 6.15 the journal learns only of what
-	// it writes itself, which dioread_lock makes all of it (seen on 6.1 and 6.12).
-	f, err := mountLoop(loop, map[string]string{"data_err": "abort", "dioread_lock": ""})
+	f, err := mountLoop(loop, lastingOptions())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return f, nil
+}
+
+// lastingOptions are those of a disk with a journal. When the host has no room for what a program
+// wrote, the kernel drops it and goes on. Here the disk becomes read-only instead, which shows.
+// Before 6.15 the journal learns only of what it writes itself, which dioread_lock makes all of it
+// (seen on 6.1 and 6.12).
+func lastingOptions() map[string]string {
+	return map[string]string{"data_err": "abort", "dioread_lock": ""}
 }
 
 // mountLoop mounts the file system on a device nowhere yet. more are options beside those that

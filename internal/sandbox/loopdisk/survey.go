@@ -13,8 +13,7 @@ type Survey struct {
 	Promised  int64 // their sizes
 	Unwritten int64 // of what was written to them, and has no place in their files yet
 	// Failed are the names of the files of disks that have lost something that was written to
-	// them, mostly because the host's disk was full. A disk of Unnamed has no journal, and fails
-	// only where the kernel finds it damaged.
+	// them, mostly because the host's disk was full, as far as the kernel has found that (see Losses).
 	Failed []string
 }
 

@@ -137,7 +137,7 @@ func full(session string) error {
 // nobody may have seen yet: layers on it can be read then, or not even that. nil: it says
 // something else.
 func DiskFailed(err error) error {
-	if !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.EIO) {
+	if !slices.ContainsFunc([]error{unix.EROFS, unix.EIO, unix.EBADMSG, unix.EUCLEAN}, func(e error) bool { return errors.Is(err, e) }) {
 		return nil
 	}
 	return fault.Sandbox.Errorf("the session's disk takes no writes any more, mostly because the host's was full: what was written last may be lost").

@@ -392,23 +392,6 @@ func (s *Store) keep(t *Tree) {
 	}
 }
 
-// Flush writes what is on its way to the disks of live trees, so that it is there if the host's
-// disk is full a moment later. The error is that of a disk which has lost something.
-func Flush(s *Store) (err error) {
-	s.mu.Lock()
-	disks := slices.Collect(maps.Values(s.live))
-	s.mu.Unlock()
-	for _, name := range disks {
-		root, e := s.disks.hold(name)
-		if e == nil {
-			e = beneath.Sync(int(root.Fd()))
-			s.disks.release(name)
-		}
-		err = errors.Join(err, e)
-	}
-	return err
-}
-
 // Close lets go of the disks of live trees. Their sandboxes keep them.
 func (s *Store) Close() error {
 	s.mu.Lock()

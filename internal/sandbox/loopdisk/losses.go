@@ -1,0 +1,142 @@
+package loopdisk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/beneath"
+	"github.com/toold/toold/internal/sandbox/mount"
+)
+
+// Losses finds disks that have lost something of what nobody waited for: the kernel drops what it
+// cannot write to the file of a disk, and tells who asks for it (syncfs) once. Such a disk becomes
+// read-only, which outlives this process, and is what Survey.Failed lists. A journal learns of it
+// by itself; what is lost of ext4's own tables it finds when they are touched next. A program that
+// has asked before is told, and this is not.
+type Losses struct {
+	Dir string // which disks lie below
+
+	mu   sync.Mutex       // guards seen, and lets one look at a time
+	seen map[string]int64 // by file: the warnings that had come of no loss
+}
+
+// Find looks at the disks that are mounted, by whomever, and have warnings that it has not seen:
+// ext4 counts one for each write that it drops, but others too. Where there are none it costs one
+// read of a small file a disk. The error is of disks that could not be looked at.
+func (l *Losses) Find() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seen := map[string]int64{}
+	var mu sync.Mutex // guards seen
+	err := each(l.Dir, func(device, file string) error {
+		warnings := number(filepath.Join("/sys/fs/ext4", device, "warning_count"))
+		if warnings == 0 || failed(device) {
+			return nil
+		}
+		if l.seen[device+file] != warnings {
+			if err := l.look(device, file); err != nil {
+				return err
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		seen[device+file] = warnings
+		return nil
+	})
+	l.seen = seen
+	return err
+}
+
+// look has a disk fail that has lost something. It mounts it as its owner has, once more: only
+// that gives the errors of the whole file system.
+func (l *Losses) look(device, file string) error {
+	loop, err := mount.OpenDevice(device)
+	if err != nil {
+		return notGone(err)
+	}
+	defer loop.Close()
+	if below(l.Dir, device) != file {
+		return nil // it has been let go of
+	}
+	options := lastingOptions()
+	if strings.HasPrefix(filepath.Base(file), ownPrefix) {
+		options = nil
+	}
+	root, err := mountLoop(loop, options)
+	if err != nil {
+		return notGone(err)
+	}
+	defer root.Close()
+	lost := beneath.Sync(int(root.Fd()))
+	if lost == nil || failed(device) {
+		return nil
+	}
+	if err := os.WriteFile(filepath.Join("/sys/fs/ext4", device, "trigger_fs_error"), []byte("toold: lost writes"), 0); err != nil {
+		return fmt.Errorf("the disk %s has lost what was written to it (%w), and cannot be made read-only: %w", file, lost, err)
+	}
+	return nil
+}
+
+// Flush writes what is on its way to the disks that are mounted, by whomever, with their files
+// below dir, so that it has a place there if the host's disk is full a moment later. It needs no
+// mount: a device writes the file system that is on it. What is lost of that Losses finds; the
+// error is of disks that could not be asked.
+func Flush(dir string) error {
+	return each(dir, func(device, file string) error {
+		loop, err := mount.OpenDevice(device)
+		if err != nil {
+			return notGone(err)
+		}
+		defer loop.Close()
+		if below(dir, device) != file {
+			return nil // it has been let go of, and may be another's now
+		}
+		return notGone(unix.IoctlSetInt(int(loop.Fd()), unix.BLKFLSBUF, 0))
+	})
+}
+
+// eachAtOnce bounds the disks that are waited for at a time.
+const eachAtOnce = 16
+
+// each does something with all disks with their files below dir.
+func each(dir string, do func(device, file string) error) error {
+	names, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return err
+	}
+	var wait sync.WaitGroup
+	found, places := make(chan error, len(names)), make(chan struct{}, eachAtOnce)
+	for _, n := range names {
+		device := filepath.Base(filepath.Dir(filepath.Dir(n)))
+		file := below(dir, device)
+		if file == "" {
+			continue
+		}
+		places <- struct{}{}
+		wait.Go(func() {
+			found <- do(device, file)
+			<-places
+		})
+	}
+	wait.Wait()
+	close(found)
+	for e := range found {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// below is the file below dir that a device is attached to; "" for none.
+func below(dir, device string) string {
+	file, err := os.ReadFile(filepath.Join("/sys/block", device, "loop/backing_file"))
+	if err != nil || !strings.HasPrefix(string(file), dir+"/") {
+		return ""
+	}
+	return strings.TrimSpace(string(file))
+}
