@@ -99,6 +99,21 @@ func OpenFile(dir *os.File, path string, flags int, mode uint32) (*os.File, erro
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// Handle gives the handle of an open directory its type and its bytes, which no other
+// file of its file system ever has; nil where that has none. O_PATH will do.
+func Handle(fd int) ([]byte, error) {
+	h, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH)
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOVERFLOW):
+		return nil, nil
+	case err != nil:
+		return nil, os.NewSyscallError("name_to_handle_at", err)
+	case h.Type() <= 0 || h.Type() > 0xff:
+		return nil, nil
+	}
+	return append([]byte{byte(h.Type())}, h.Bytes()...), nil
+}
+
 // Lstat is of what a directory has by a name, a single one.
 func Lstat(dir int, name string) (st unix.Stat_t, err error) {
 	return st, unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)

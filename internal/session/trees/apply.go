@@ -71,6 +71,11 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 	if len(x.store.Present(x.tree)) == 0 {
 		return &client.Applied{DryRun: r.DryRun}, nil
 	}
+	begun, err := (&view{shared: x.shared, tree: x.tree}).cover() // before they are settled, which forgets it
+	if err != nil {
+		return nil, err
+	}
+	defer begun.close()
 	if !r.DryRun {
 		if err := layable(x); err != nil { // what has all been applied is laid anew
 			return nil, err
@@ -102,7 +107,8 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 	job := apply.Job{
 		Dir: x.store.ApplyDir(x.row.ID), Source: source, Owner: owner, Since: x.tree.Since, Back: x.tree.SetBack(), Others: x.others(x.tree), Request: r,
 		Merged: func(path string) { merged = append(merged, path) }, Room: x.sessions.Room, Sensitive: x.sessions.Sensitive(),
-		Own: func(path string) (bool, error) { return of.has(ctx, path) },
+		Begun: begun.begun,
+		Own:   func(path string) (bool, error) { return of.has(ctx, path) },
 	}
 	applied, err := v.apply(ctx, &job)
 	x.Step("written to the source")

@@ -78,6 +78,28 @@ func (c *cover) has(ctx context.Context, p string) (bool, error) {
 	return false, nil
 }
 
+// begun gives the handle of the directory that the source had at a path when the tree first changed
+// something there; nil where the layers do not say it. It is an apply.Begun.
+func (c *cover) begun(dir string) (handle []byte, err error) {
+	for _, l := range c.at { // each may have copied that of the one below; the lowest has the source's
+		if err := l.enter(dir); err != nil {
+			return nil, err
+		}
+		if l.hidden {
+			return nil, nil
+		}
+		if l.fd < 0 {
+			continue
+		}
+		is, err := layers.Origin(l.fd)
+		if err != nil {
+			return nil, err
+		}
+		handle = is
+	}
+	return handle, nil
+}
+
 func (l *coverAt) has(p string) (bool, error) {
 	if err := l.enter(path.Dir(p)); err != nil || l.hidden || l.fd < 0 {
 		return l.hidden, err

@@ -209,7 +209,7 @@ func (l *sourceLook) at(d *layers.Moved) place {
 		return unseen(err)
 	}
 	defer unix.Close(fd)
-	handle, err := layers.Handle(fd)
+	handle, err := beneath.Handle(fd)
 	if err != nil {
 		return unseen(err)
 	}
@@ -499,7 +499,7 @@ func (s *shared) keepMoved(ctx context.Context, t *layers.Tree) error {
 		return err
 	}
 	defer source.Close()
-	handle, err := layers.Handle(int(source.Fd()))
+	handle, err := beneath.Handle(int(source.Fd()))
 	if err != nil || handle != nil {
 		return err
 	}

@@ -324,6 +324,12 @@ func (v *view) verdicts(ctx context.Context, places []apply.Place) (*apply.Look,
 	}
 	defer source.Close()
 	l := v.sourceLook(v.tree, source)
+	of, err := v.cover()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer of.close()
+	l.Begun = of.begun
 	verdicts, err := l.Judge(ctx, places)
 	return l, verdicts, err
 }

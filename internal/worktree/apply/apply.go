@@ -81,6 +81,8 @@ type Job struct {
 	// Own reports whether a change can be the session's at all: the others are the source's own, which
 	// the session does not see, and are not applied. It is asked in the order of a walk. Nil: all can.
 	Own func(path string) (bool, error)
+	// Begun may be nil. What is in another directory than it gives is in the way of a change there.
+	Begun Begun
 	// Merged is told the path, any bytes, of each file that was merged: the session has
 	// something else there until it is given what the source has, and Given says so. It
 	// may be nil.

@@ -119,6 +119,8 @@ type Noted struct {
 	Is What `json:"is"`
 	// Perm are the permissions of a directory.
 	Perm uint32 `json:"perm,omitempty"`
+	// Handle is that of a directory, as beneath.Handle; "" where none is known.
+	Handle raw `json:"handle,omitempty"`
 }
 
 // What says what a session began with at a path.

@@ -29,6 +29,8 @@ type Look struct {
 	// Room is asked before Keep and Note write so many bytes to Dir: what there is none for has
 	// no base. It may be nil.
 	Room func(bytes int64) error
+	// Begun is as in a Job.
+	Begun Begun
 	// Lost is told what the notes do not have any more, or cannot have: that is unknown. It may be
 	// nil.
 	Lost func(what error)
@@ -68,8 +70,17 @@ func (l *Look) Judge(ctx context.Context, places []Place) ([]Verdict, error) {
 		return verdicts, err
 	}
 	l.notes = had.notes
+	were, before := had.begun(), ""
+	for i := range places {
+		p := &places[i]
+		if err := l.Begun.lead(were, before, p.Path, p.Kind == beneath.Dir); err != nil {
+			return verdicts, err
+		}
+		before = p.Path
+	}
+	were.but(all)
 	err = beneath.As(ctx, l.Owner, l.Source, func(root int) error {
-		dirs := &dirs{open: []openDir{{path: ".", fd: root}}}
+		dirs := &dirs{open: []openDir{{path: ".", fd: root}}, begun: were}
 		defer dirs.close(1)
 		for i := range places {
 			if err := context.Cause(ctx); err != nil {
@@ -98,10 +109,12 @@ func (l *Look) changed(had *bases, dirs *dirs, all map[string]own, p *Place) (ch
 		return p.Status != client.ChangeAdded || p.Kind != beneath.Dir && had.has(p.Path), false
 	case err != nil:
 		return true, false
+	case dirs.swapped(), p.Kind == "" && dirs.amidTheirs(had, l.Since-l.Back, all):
+		return now.Kind != beneath.Dir || p.dir() || p.Kind != beneath.Dir, now.Kind == beneath.Dir
 	case now.Kind == beneath.Dir && p.Kind != beneath.Dir:
-		return had.another(p.Path, now, l.Since-l.Back, all), true
+		return had.another(p.Path, now, l.Since-l.Back, all) || dirs.begun.anotherAt(parent, path.Base(p.Path), p.Path), true
 	case now.Kind == beneath.Dir: // what is in it says more
-		return p.dir() && had.moded(p.Path, now, l.Since-l.Back, all), true
+		return p.dir() && (had.moded(p.Path, now, l.Since-l.Back, all) || dirs.begun.anotherAt(parent, path.Base(p.Path), p.Path)), true
 	}
 	return now.CTime > l.Since-l.Back && !all[p.Path].wrote(now), false
 }
@@ -250,10 +263,11 @@ func (l *Look) read(ctx context.Context, root int, paths []string, room int64, a
 			continue
 		}
 		if now.Kind == beneath.Dir {
-			also.There[p] = Noted{Dir, now.Perm}
+			n := Noted{Is: Dir, Perm: now.Perm, Handle: handleAt(parent, path.Base(p))}
 			if now.Placed > l.Since-l.Back {
-				also.There[p] = Noted{Mode, now.Perm}
+				n.Is = Mode
 			}
+			also.There[p] = n
 			continue
 		}
 		if now.Kind != beneath.File || now.CTime > l.Since-l.Back || now.Size > min(maxMerge, room-sum) {
@@ -286,7 +300,12 @@ func (s *survey) replaces(c *change) bool {
 	switch {
 	case c.now.Kind != beneath.Dir || s.job.Copy != nil:
 		return false
-	case c.kind != beneath.Dir:
+	case c.kind != beneath.Dir || c.status == client.ChangeModified:
+		if parent, err := s.dir(path.Dir(c.path)); err != nil || s.begun.anotherAt(parent, path.Base(c.path), c.path) {
+			return true
+		}
+	}
+	if c.kind != beneath.Dir {
 		return s.bases.another(c.path, c.now, s.since(c), s.own)
 	}
 	return s.bases.moded(c.path, c.now, s.since(c), s.own)
@@ -319,7 +338,10 @@ func (s *survey) since(c *change) int64 { return cmp.Or(c.since, s.job.Since-s.j
 // dirs has those directories open that lead to where a walk is, so that each is looked up
 // once: what is in it is of one directory, though somebody should put another into its
 // place.
-type dirs struct{ open []openDir }
+type dirs struct {
+	open  []openDir
+	begun begun
+}
 
 // openDir is an open directory.
 type openDir struct {
@@ -328,6 +350,8 @@ type openDir struct {
 	err  error // why it cannot be opened
 	// another: it is not the one that the session began with, once that was looked at.
 	looked, another bool
+	// swapped: it is surely not, once that was compared.
+	compared, swapped bool
 }
 
 // close closes all but the first n directories.

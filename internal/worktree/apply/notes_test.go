@@ -23,7 +23,7 @@ func someNotes(r *rand.Rand, n int) map[string]Noted {
 		for i := range name {
 			name[i] = byte(1 + r.IntN(255))
 		}
-		notes[string(name)] = Noted{kinds[r.IntN(len(kinds))], uint32(r.IntN(0o1000))}
+		notes[string(name)] = Noted{Is: kinds[r.IntN(len(kinds))], Perm: uint32(r.IntN(0o1000))}
 	}
 	return notes
 }
@@ -137,7 +137,7 @@ func TestNotesOfOlderVersions(t *testing.T) {
 	must(t, os.Mkdir(d.path(baseDir), 0o700))
 	must(t, os.WriteFile(d.notes(7), []byte("\n{\"path\":\"YQ==\",\"is\":\"dir\",\"perm\":493}\n\n{\"path\":\"Yg==\",\"is\":\"nothing\"}\n{\"path\":\"Yw==\",\"is\":\"noth\"}"), 0o600))
 	got, damaged, err := d.readNotes(7)
-	want := map[string]Noted{"a": {Dir, 0o755}, "b": {Is: Nothing}}
+	want := map[string]Noted{"a": {Is: Dir, Perm: 0o755}, "b": {Is: Nothing}}
 	if err != nil || damaged != 1 || !maps.Equal(got, want) {
 		t.Errorf("%v, %d damaged, %v; want %v", got, damaged, err, want)
 	}

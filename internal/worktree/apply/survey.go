@@ -79,6 +79,15 @@ func newSurvey(ctx context.Context, j *Job, d *state, sp *spool, changes []*chan
 	if s.own, err = d.readOwn(); err == nil {
 		s.bases, err = d.bases(j.Since)
 	}
+	s.begun = s.bases.begun()
+	for i := 0; err == nil && i < len(changes); i++ {
+		before := ""
+		if i > 0 {
+			before = changes[i-1].path
+		}
+		err = j.Begun.lead(s.begun, before, changes[i].path, changes[i].kind == beneath.Dir)
+	}
+	s.begun.but(s.own)
 	return s, err
 }
 
@@ -291,6 +300,7 @@ const (
 	errNoTarget = inTheWay("it is a hard link to no file that comes before it")
 	errAnother  = inTheWay("it is another directory than the session began with")
 	errSpecial  = inTheWay("the source has a FIFO, socket or device there, which is not replaced")
+	errAmid     = inTheWay("its directory is not the one that the session began with")
 	errTheirs   = inTheWay("it came into the source since the session began")
 )
 
@@ -326,6 +336,9 @@ func (s *survey) judge(c *change) {
 	case now.CTime > s.since(c) && !s.own[c.path].is(now):
 		c.why = "it was changed since the session began"
 	}
+	if c.why == "" && !c.done && s.amidAnother(c) {
+		c.why = string(errAmid)
+	}
 	if s.theirs(c) {
 		c.why, c.theirs = string(errTheirs), true
 	}
@@ -336,7 +349,10 @@ func (s *survey) judge(c *change) {
 
 // amidTheirs says whether a directory that leads to where the walk is is another one than the session
 // began with: then all that is in it is somebody's.
-func (s *survey) amidTheirs() bool {
+func (s *dirs) amidTheirs(had *bases, since int64, all map[string]own) bool {
+	if s.swapped() {
+		return true
+	}
 	for i := 1; i < len(s.open); i++ {
 		d := &s.open[i]
 		if d.looked {
@@ -352,11 +368,17 @@ func (s *survey) amidTheirs() bool {
 		}
 		v := version{Kind: beneath.Dir, Perm: st.Mode & 0o777}
 		v.Placed, v.Born = placed(d.fd, &st)
-		if d.another = s.bases.another(d.path, v, s.job.Since-s.job.Back, s.own); d.another {
+		if d.another = had.another(d.path, v, since, all); d.another {
 			return true
 		}
 	}
 	return false
+}
+
+// amidAnother says whether something is there that is not what the change was made from, because it
+// is in another directory.
+func (s *survey) amidAnother(c *change) bool {
+	return s.job.Copy == nil && c.now.Kind != "" && s.swapped()
 }
 
 // theirs says whether what would be removed came into the source after the session began. What was
@@ -366,7 +388,7 @@ func (s *survey) theirs(c *change) bool {
 	if c.put() || c.done || s.job.Copy != nil || c.now.Kind == "" {
 		return false
 	}
-	if s.amidTheirs() {
+	if s.amidTheirs(&s.bases, s.job.Since-s.job.Back, s.own) {
 		return true
 	}
 	_, wrote := s.own[c.path]

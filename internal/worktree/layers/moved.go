@@ -24,7 +24,7 @@ type Moved struct {
 	From string
 	More int
 	// Handle is what the kernel kept of the directory at From when the session first changed
-	// it: the type and bytes of its file handle, which no other directory ever has. It is nil
+	// it, as beneath.Handle gives it, which no other directory ever has. It is nil
 	// where the file system of the source has none.
 	Handle []byte
 }
@@ -398,6 +398,13 @@ func read(fd int, name string) (below string, is origin, err error) {
 	return name, is, nil
 }
 
+// Origin gives the handle, as beneath.Handle, of the directory from which an open one of a layer was
+// copied; nil where none was kept.
+func Origin(fd int) ([]byte, error) {
+	from, _, err := attribute(fd, attrOrigin)
+	return handleOf([]byte(from)), err
+}
+
 // Hides says whether an open directory of a layer hides what the layers below and the source have
 // at its path, and whether it is one that was moved, with files that have another path there.
 func Hides(fd int) (opaque, moved bool, err error) {
@@ -432,19 +439,4 @@ func handleOf(attr []byte) []byte {
 		return nil
 	}
 	return append([]byte{attr[originType]}, attr[originHead:]...)
-}
-
-// Handle gives the handle of an open directory in the form of Moved.Handle; nil where its file
-// system has none. O_PATH will do.
-func Handle(fd int) ([]byte, error) {
-	h, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH)
-	switch {
-	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOVERFLOW):
-		return nil, nil
-	case err != nil:
-		return nil, os.NewSyscallError("name_to_handle_at", err)
-	case h.Type() <= 0 || h.Type() > 0xff:
-		return nil, nil
-	}
-	return append([]byte{byte(h.Type())}, h.Bytes()...), nil
 }
