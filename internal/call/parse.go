@@ -8,6 +8,7 @@ import (
 	"github.com/toold/toold/internal/answer"
 	"github.com/toold/toold/internal/call/remark"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 )
@@ -45,10 +46,13 @@ func (st *steps) parse(c *Call) (*tool.Invocation, error) {
 	return inv, nil
 }
 
-// translate replaces the host's path of the worktree in the paths of an input, as
-// people paste it, by the sandbox's. It does so only where the sandbox has nothing of
-// its own at such a path.
+// translate takes paths as people and shells write them: "~" is the home directory, "file://"
+// stands before an absolute path, and the host's path of the worktree, as people paste it, is the
+// sandbox's. That last one is replaced only where the sandbox has nothing of its own at such a
+// path.
 func (st *steps) translate(c *Call, inv *tool.Invocation) {
+	inv.Rebase("file://", "")
+	inv.Rebase("~", sandbox.Home)
 	row := st.place.Row()
 	source, target := remark.HostWorktree(row.Worktree)
 	if source == "" || !remark.Foreign(&row.Session, source) || !remark.Mentions(inv.JSON, source) {

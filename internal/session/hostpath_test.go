@@ -34,6 +34,14 @@ func TestHostPath(t *testing.T) {
 		{"/tmp/x", "read", `{"file_path":"/tmp/x/missing"}`, "", hint},
 		{"/workspace", "read", `{"file_path":"/workspace/missing"}`, "", ""},
 		{"", "read", `{"file_path":"/srv/project/missing"}`, "", ""},
+		{"", "read", `{"file_path":"~/a.go"}`, `{"file_path":"/home/tool/a.go"}`, ""},
+		{"", "read", `{"file_path":"~x/a.go"}`, "", ""},
+		{"", "read", `{"file_path":"./~/a.go"}`, "", ""},
+		{"/srv/project", "read", `{"file_path":"file:///srv/project/a.go"}`, `{"file_path":"/workspace/a.go"}`, here},
+		{
+			"/srv/project", "apply_patch", `{"patch":"*** Begin Patch\n*** Delete File: /srv/project/a\n*** Delete File: ~/b\n*** End Patch"}`,
+			`{"patch":"*** Begin Patch\n*** Delete File: /workspace/a\n*** Delete File: /home/tool/b\n*** End Patch"}`, here,
+		},
 	} {
 		s.mu.Lock()
 		s.row.Worktree = client.Worktree{Source: tt.source, Target: "/workspace"}

@@ -25,6 +25,10 @@ func applyPatchTool() *Definition {
 		Truncate: truncateHead,
 		decode:   aPatch,
 		check:    checkPatch,
+		rebase: func(v values, from, to string) (any bool) {
+			v["patch"], any = patch.Rebase(v.text("patch"), from, to)
+			return any
+		},
 		input: object(
 			required("patch", text(1, 0, "The whole patch, from *** Begin Patch to *** End Patch, or a unified diff.")),
 		),

@@ -30,6 +30,23 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// TestRebase: whatever a tool calls a path can be given as below another directory.
+func TestRebase(t *testing.T) {
+	for _, d := range NewRegistry().List() {
+		for _, name := range d.input.PropertyOrder {
+			if s := d.input.Properties[name]; !strings.Contains(s.Description, "relative to the worktree") {
+				continue
+			}
+			for in, want := range map[string]string{"~/x/y": "/home/tool/x/y", "~": "/home/tool", "~x": "", "x/~": "", "x~": ""} {
+				i := &Invocation{Tool: d, JSON: json.RawMessage(`{"` + name + `":"` + in + `"}`)}
+				if changed := i.Rebase("~", "/home/tool"); changed != (want != "") || changed && string(i.JSON) != `{"`+name+`":"`+want+`"}` {
+					t.Errorf("%s %s=%s: %v, %s", d.Name, name, in, changed, i.JSON)
+				}
+			}
+		}
+	}
+}
+
 func BenchmarkParse(b *testing.B) {
 	r := NewRegistry()
 	for name, in := range map[string]struct{ tool, input string }{

@@ -8,6 +8,7 @@
 package tool
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"text/template"
@@ -63,6 +64,9 @@ type Definition struct {
 	check func(values) []client.Violation
 	// paths are the keys of the input that are paths.
 	paths []string
+	// rebase replaces a directory in paths that are parts of a value, and reports whether there
+	// were any; nil: there are no such paths.
+	rebase func(v values, from, to string) bool
 	// fields words the fields of a copy of input for facts; nil leaves them.
 	fields func(*jsonschema.Schema, Facts)
 
@@ -155,6 +159,9 @@ type Invocation struct {
 // Rebase replaces the directory from by to in those values of the input that are
 // paths, and reports whether there were any.
 func (i *Invocation) Rebase(from, to string) bool {
+	if quoted, err := json.Marshal(from); err != nil || !bytes.Contains(i.JSON, bytes.Trim(quoted, `"`)) {
+		return false
+	}
 	tree, bad := readStrict(i.JSON, maxDepth)
 	all, ok := tree.(map[string]any)
 	if bad != nil || !ok {
@@ -167,6 +174,9 @@ func (i *Invocation) Rebase(from, to string) bool {
 			continue
 		}
 		all[key], changed = to+rest, true
+	}
+	if i.Tool.rebase != nil && i.Tool.rebase(all, from, to) {
+		changed = true
 	}
 	if !changed {
 		return false

@@ -1,0 +1,37 @@
+package patch
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestRebase: paths move, and nothing else does.
+func TestRebase(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ patch, want string }{
+		"envelope": {
+			"*** Begin Patch\n*** Update File: /repo/a\n*** Move to: /repo/d/b\n@@\n-x\n+*** Add File: /repo/c\n*** Delete File: /repo/e\n*** Add File: /repos/f\n+/repo/a\n*** End Patch",
+			"*** Begin Patch\n*** Update File: /w/a\n*** Move to: /w/d/b\n@@\n-x\n+*** Add File: /repo/c\n*** Delete File: /w/e\n*** Add File: /repos/f\n+/repo/a\n*** End Patch",
+		},
+		"unified": {
+			"--- /repo/a\t2024-01-01\n+++ /repo/a\n@@ -1,2 +1,2 @@\n-x\n+y\n /repo/a\n",
+			"--- /w/a\t2024-01-01\n+++ /w/a\n@@ -1,2 +1,2 @@\n-x\n+y\n /repo/a\n",
+		},
+		// The line that is removed, "-- /repo/x", looks like a header.
+		"a line that is none": {"--- a\n+++ a\n@@ -1,2 +1,1 @@\n--- /repo/x\n y\n", ""},
+		"nothing to move":     {"*** Begin Patch\n*** Delete File: a\n*** End Patch", ""},
+		"no patch":            {"--- /repo/a", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, ok := Rebase(tt.patch, "/repo", "/w")
+			if want := tt.want; want != "" && (!ok || got != want) || want == "" && (ok || got != tt.patch) {
+				t.Errorf("%v: %q", ok, got)
+			}
+			if crlf := strings.ReplaceAll(tt.patch, "\n", "\r\n"); tt.want != "" {
+				if got, ok := Rebase(crlf, "/repo", "/w"); !ok || got != strings.ReplaceAll(tt.want, "\n", "\r\n") {
+					t.Errorf("with CRLF: %v: %q", ok, got)
+				}
+			}
+		})
+	}
+}
