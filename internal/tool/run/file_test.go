@@ -346,6 +346,11 @@ func TestReadMissing(t *testing.T) {
 		{"src/config", "/w/src/config does not exist. Did you mean one of these?\n/w/src/config.go\n/w/src/Config.toml\n/w/src/config_test.go"},
 		{"scr/config.go", "/w/scr/config.go does not exist, nor does /w/scr/. Did you mean one of these?\n/w/src"},
 		{"zzzz", "/w/zzzz does not exist"},
+		{"/repo/src/other", "/repo/src/other does not exist. The worktree is /w, and has /w/src/other"},
+		{"/home/u/proj/src", "/home/u/proj/src does not exist. The worktree is /w, and has /w/src"},
+		{"/src/other", "/src/other does not exist. The worktree is /w, and has /w/src/other"},
+		{"/app/nosuch/x", "/app/nosuch/x does not exist, nor does /app/nosuch/, nor does /app/. The worktree is /w"},
+		{"/w/src/src/other", "/w/src/src/other does not exist, nor does /w/src/src/"},
 	}
 	for _, tt := range tests {
 		r, err := callTool(t, env, Read{}, object{"file_path": tt.path})

@@ -132,6 +132,10 @@ func (s *smallest) sorted() []root.Entry {
 func notFound(ctx context.Context, env *Env, path string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s does not exist", plain.Name(path))
+	if here := inWorktree(ctx, env, path); here != "" {
+		fmt.Fprintf(&b, ". The worktree is %s, and has %s", plain.Name(env.Worktree), plain.Name(here))
+		return b.String()
+	}
 	dir, name := path, ""
 	for dir != "/" && dir != "" {
 		i := strings.LastIndexByte(dir, '/')
@@ -140,6 +144,9 @@ func notFound(ctx context.Context, env *Env, path string) string {
 		if root.CodeOf(err) == root.NotExist {
 			fmt.Fprintf(&b, ", nor does %s", plain.Name(dir+"/"))
 			continue
+		}
+		if dir == "" && name != "" && path != "/"+name {
+			fmt.Fprintf(&b, ". The worktree is %s", plain.Name(env.Worktree))
 		}
 		switch {
 		case near.same != "":
@@ -159,6 +166,27 @@ func notFound(ctx context.Context, env *Env, path string) string {
 type nearNames struct {
 	same  string // has the same letters in another Unicode form
 	names []string
+}
+
+// inWorktree is the file of the worktree that a missing path elsewhere may mean, as it may be that
+// of another machine (/repo/a/b): the one with most of its last names; "" is none.
+func inWorktree(ctx context.Context, env *Env, path string) string {
+	hidden, err := unreadOf(env)
+	if err != nil || path == env.Worktree || strings.HasPrefix(path, env.Worktree+"/") {
+		return ""
+	}
+	for rest := path; rest != ""; {
+		at := env.Worktree + rest
+		if _, _, err := env.Root.Peek(ctx, at); err == nil && !hidden.hidesName(at) {
+			return at
+		}
+		next := strings.IndexByte(rest[1:], '/')
+		if next < 0 {
+			break
+		}
+		rest = rest[1+next:]
+	}
+	return ""
 }
 
 // similarNames gives the names in a directory that are most like name. What no file
