@@ -53,6 +53,9 @@ func whyNone(ctx context.Context, env *Env, f fileWalk, pattern string) string {
 	if why := namedDir(ctx, env, f.base, pattern); why != "" {
 		return why
 	}
+	if info, err := env.Root.Resolve(ctx, path.Join(f.base, pattern)); err == nil && info.Exists && info.Kind == root.KindDir && pattern != "" {
+		return fmt.Sprintf("\n(%s is a directory, and files are found: give the pattern as %s to find what is in it.)\n", plain.Name(info.Path), plain.Name(pattern+"/**"))
+	}
 	hidden, err := unreadOf(env)
 	if err != nil {
 		return ""

@@ -115,8 +115,15 @@ func (Grep) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 		return Failed(plain.Name(target.Path), "%s could not be read", plain.Name(target.Path)), nil
 	}
 	result := g.result(end)
-	if g.matches == 0 && g.binary == 0 && target.Kind == root.KindDir {
-		result.Output += g.whyNone(ctx, env, target, near.whole)
+	if g.matches == 0 && g.binary == 0 {
+		why := ""
+		if target.Kind == root.KindDir {
+			why = g.whyNone(ctx, env, target, near.whole)
+		}
+		if why == "" && end.partial == "" {
+			why = g.otherForm(ctx, env, target, near.whole)
+		}
+		result.Output += why
 	}
 	return result, nil
 }

@@ -130,6 +130,7 @@ func testGlobElsewhere(t *testing.T, env *Env) {
 		{object{"pattern": "*.js", "path": "dist"}, env.Worktree + "/dist/sub/b.js\n", ""},
 		{object{"pattern": "*.log"}, "", "(1 file matches that ignore files such as .gitignore exclude, for example " + env.Worktree + "/x.log: read and edit open it by its name"},
 		{object{"pattern": ".git/config"}, "", "set path to " + env.Worktree + "/.git to"},
+		{object{"pattern": "src"}, "", env.Worktree + "/src is a directory, and files are found: give the pattern as src/** to find what is in it.)"},
 		{object{"pattern": "*.nothing"}, "No files found.\n", ""},
 	} {
 		r, err := call(t, env, Glob{}, tt.in)

@@ -187,6 +187,7 @@ func testGrep(t *testing.T, env *Env) {
 		"new\nline/\x1b[31m": "NAMED\n",
 		"\xff\xfe":           "NAMED\n",
 		"bin":                "BIN 1\n\x00BIN\n",
+		"call":               "f(x)\n",
 		"ctx":                "1\n2\nCTX\n4\n5\n6\n7\nCTX\n9\n",
 		"multi":              "begin\nmiddle\nend\n",
 	})
@@ -236,6 +237,13 @@ func testGrep(t *testing.T, env *Env) {
 		{"a binary file in a tree", map[string]any{"pattern": "BIN"}, "No matches found.\n"},
 		{"context", map[string]any{"pattern": "CTX", "context": 1}, "Found 2 matches.\n\nW/ctx:\n  2- 2\n  3: CTX\n  4- 4\n  --\n  7- 7\n  8: CTX\n  9- 9\n"},
 		{"multiline", map[string]any{"pattern": "begin.*end", "multiline": true}, "Found 3 matches.\n\nW/multi:\n  1: begin\n  2: middle\n  3: end\n"},
+		{"alternatives with a backslash", map[string]any{"pattern": `absent\|fooxbar`}, "No matches found.\n\n(With the pattern \"absent|fooxbar\" 1 file matches, for example W/b/c.txt.)\n"},
+		{"a text as a pattern", map[string]any{"pattern": "f(x)"}, "No matches found.\n\n(With literal 1 file matches, for example W/call.)\n"},
+		{"a text in a file", map[string]any{"pattern": "f(x)", "path": "call"}, "No matches found.\n\n(With literal 1 file matches, for example W/call.)\n"},
+		{"another case", map[string]any{"pattern": "PACKAGE"}, "No matches found.\n\n(With ignore_case 1 file matches, for example W/a.go.)\n"},
+		{"an extension", map[string]any{"pattern": "Foo", "include": "go"}, "No matches found.\n\n(With include \"*.go\" 2 files match, for example W/.hidden/d.go.)\n"},
+		{"a list", map[string]any{"pattern": "foo", "include": "*.go;*.txt"}, "No matches found.\n\n(With include \"{*.go,*.txt}\" 1 file matches, for example W/b/c.txt.)\n"},
+		{"nothing in any form", map[string]any{"pattern": "ABSENT(x)", "include": "go"}, "No matches found.\n"},
 		{"not multiline", map[string]any{"pattern": "begin.*end"}, "No matches found.\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
