@@ -4,6 +4,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -190,16 +191,30 @@ func (g *grammar) word() string {
 	return b.String()
 }
 
-// TestOracleOnRandomCommands compares the scan with bash and dash on generated commands;
-// TOOLD_SHELL_RANDOM says on how many.
-func TestOracleOnRandomCommands(t *testing.T) {
-	needOracle(t)
-	count, seed := 300, uint64(1)
+// generated is how many texts a test makes, and by which seed: short, and always the same, unless
+// TOOLD_TEST_LONG is set; TOOLD_SHELL_RANDOM and TOOLD_SHELL_SEED say it by themselves.
+func generated(t *testing.T, short, long int) (count int, g *grammar) {
+	t.Helper()
+	seed := uint64(1)
+	count = short
+	if os.Getenv("TOOLD_TEST_LONG") != "" {
+		count, seed = long, rand.Uint64()
+	}
 	if n, err := strconv.Atoi(os.Getenv("TOOLD_SHELL_RANDOM")); err == nil {
 		count, seed = n, rand.Uint64()
 	}
+	if n, err := strconv.ParseUint(os.Getenv("TOOLD_SHELL_SEED"), 10, 64); err == nil {
+		seed = n
+	}
+	t.Logf("%d texts, TOOLD_SHELL_SEED=%d", count, seed)
+	return count, newGrammar(rand.NewPCG(seed, 2))
+}
+
+// TestOracleOnRandomCommands compares the scan with bash and dash on generated commands.
+func TestOracleOnRandomCommands(t *testing.T) {
+	needOracle(t)
 	judged := 0
-	g := newGrammar(rand.NewPCG(seed, 2))
+	count, g := generated(t, 300, 50_000)
 	for range count {
 		text := g.text()
 		if len(text) > 4000 {
@@ -213,4 +228,67 @@ func TestOracleOnRandomCommands(t *testing.T) {
 		t.Errorf("only %d of %d commands could be judged", judged, count)
 	}
 	t.Logf("%d of %d commands were judged", judged, count)
+}
+
+// TestWrappingChangesNothing: what bash -c runs is judged as by itself. Other ways to run it are
+// judged no milder: whatever is listed, written or opaque by itself is so there.
+func TestWrappingChangesNothing(t *testing.T) {
+	t.Parallel()
+	count, g := generated(t, 5_000, 500_000)
+	for range count {
+		text := g.text()
+		if len(text) > 4000 || strings.ContainsAny(text, "\x00\r") {
+			continue
+		}
+		script := "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+		r := Scan(text, Options{Home: "/w"})
+		for _, outer := range []string{"bash -c ", "bash -ec ", "env bash -c ", "nice bash -c ", "command bash -c ", "/bin/bash -c "} {
+			in := Scan(outer+script, Options{Home: "/w"})
+			if why := milder(in, r); why != "" {
+				t.Errorf("%s%s: %s", outer, script, why)
+			}
+			if in.Opaque != r.Opaque && !strings.HasPrefix(text, "-") && !strings.HasPrefix(text, "+") && len(r.Commands) > 0 {
+				t.Errorf("%s%s: opaque %v (%s), without %v (%s)", outer, script, in.Opaque, in.Why, r.Opaque, r.Why)
+			}
+		}
+		for _, outer := range []string{"sh -c ", "exec bash -c ", "env -S ", "env -i sh -c ", "bash -c 'bash -c \"$0\"' ", "timeout 5 sh -ec "} {
+			if why := milder(Scan(outer+script, Options{Home: "/w"}), r); why != "" {
+				t.Errorf("%s%s: %s", outer, script, why)
+			}
+		}
+		simple := g.pick("touch", "git", "ls", "cat", "b", "find", "printf", "rm", "./x", "d/x") + " " + g.word() + g.pick("", g.redirection())
+		r = Scan(simple, Options{Home: "/w"})
+		for _, outer := range []string{"env ", "command ", "exec ", "env -S ", "nice ", "env -u X ", "exec -c ", "command -p ", "env X= "} {
+			if why := milder(Scan(outer+simple, Options{Home: "/w"}), r); why != "" {
+				t.Errorf("%s%s: %s", outer, simple, why)
+			}
+		}
+	}
+}
+
+// milder says what of r is not in the scan of what runs the same, in; "" where all is. What is
+// opaque there is asked for as a whole.
+func milder(in, r Result) string {
+	switch {
+	case in.Opaque:
+		return ""
+	case r.Opaque:
+		return "it is not opaque, which it is by itself: " + r.Why
+	}
+	for _, c := range r.Commands {
+		if !slices.ContainsFunc(in.Commands, func(o Command) bool { return o.Text == c.Text }) {
+			return "it does not list " + c.Text
+		}
+	}
+	for _, p := range r.Writes {
+		if !slices.ContainsFunc(in.Writes, func(o Path) bool { return o.Name == p.Name || o.Name == "" }) {
+			return "it does not list that it writes " + p.Text
+		}
+	}
+	for _, p := range r.Paths {
+		if !slices.ContainsFunc(in.Paths, func(o Path) bool { return o.Name == p.Name || o.Name == "" }) && len(in.Paths) < maxPaths {
+			return "it does not list the path " + p.Text
+		}
+	}
+	return ""
 }

@@ -34,9 +34,14 @@ func denied(t testing.TB, reader, text, file string) bool {
 	if strings.ContainsAny(file, "*?") || !utf8.ValidString(file) {
 		return true // no rule is about just this file
 	}
-	// The oracle's home is /w too.
+	// The oracle's home is /w too, and its link leads to d/e: a session's paths are judged by where
+	// they lead, these as they are written.
 	rules := "[permission]\n\"*\" = \"allow\"\nexternal_directory = \"allow\"\n[permission.edit]\n\"*\" = \"allow\"\n"
-	for _, name := range []string{file, strings.Replace(file, "/w", policy.Home, 1)} {
+	names := []string{file, strings.Replace(file, "/w", policy.Home, 1)}
+	if below, is := strings.CutPrefix(file, "/w/d/e/"); is {
+		names = append(names, "/w/link/"+below, policy.Home+"/link/"+below)
+	}
+	for _, name := range names {
 		rules += tomlString(name) + " = \"deny\"\n"
 	}
 	stack := stackOf(t, rules)

@@ -97,10 +97,13 @@ func Scan(command string, o Options) Result {
 	c.read(name, command, startDirs())
 	c.conclude()
 	if len(c.out.Commands) == 0 {
-		c.opaque("it runs no program that could be named")
+		c.opaque("%s", whyNothing)
 	}
 	return *c.out
 }
+
+// whyNothing is why a text is opaque that has no simple command.
+const whyNothing = "it runs no program that could be named"
 
 // scanner walks a text and gathers what it finds. One is made for each text, and one
 // for each script inside of it.

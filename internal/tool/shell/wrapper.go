@@ -341,7 +341,11 @@ func (c *scanner) scriptArgument(k *call, name string, i int) {
 	if k.homeless {
 		in.home = ""
 	}
+	before := len(c.out.Commands)
 	in.read(name, w.value, k.dirs)
+	if len(c.out.Commands) == before {
+		c.opaque("%s", whyNothing) // as a text of its own would be
+	}
 }
 
 // findRuns are the actions of find that run commands, write or delete.
