@@ -89,7 +89,7 @@ type mapping struct {
 }
 
 func (m *mapping) add(r *tool.Request) {
-	q := Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Why: r.Why, Save: r.Save}
+	q := Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Why: r.Why, Save: r.Save, Also: r.Also}
 	if r.Path == "" {
 		if r.Write || r.Outside {
 			q.Opaque, q.Unknown, q.Why, q.Save = true, true, whyRuntime, ""

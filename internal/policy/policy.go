@@ -50,6 +50,9 @@ type Request struct {
 	// Unknown: it is about a file, and which one is only known at run time. It may
 	// be any, so every rule that asks or denies is about it; only "*" allows it.
 	Unknown bool `json:"unknown,omitempty"`
+	// Also are other readings of Pattern, with NULs between. Rules that ask or deny are about each
+	// of them, those that allow are not.
+	Also string `json:"-"`
 	// Why says to people why Pattern is Opaque. No verdict depends on it.
 	Why string `json:"why,omitempty"`
 	// Save is the pattern that an approval for always would allow; "" = none.

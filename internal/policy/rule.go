@@ -87,6 +87,13 @@ func (r *rule) match(q *Request) bool {
 	case q.Path != "":
 		return r.path.match(q.Path) || q.Relative != "" && r.path.match(q.Relative)
 	}
+	if (r.Action == Ask || r.Action == Deny) && !r.above && q.Also != "" {
+		for also := range strings.SplitSeq(q.Also, "\x00") {
+			if r.text.match(also) {
+				return true
+			}
+		}
+	}
 	return r.text.match(q.Pattern)
 }
 

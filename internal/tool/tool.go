@@ -127,6 +127,9 @@ type Request struct {
 	Opaque bool
 	// Search: Pattern is what is looked for, and Path where, "" for all of the worktree.
 	Search bool
+	// Also are other readings of Pattern, with NULs between, which only what asks or denies is
+	// about.
+	Also string
 	// Why says to people why Pattern is Opaque.
 	Why string
 	// Save is the pattern that an approval for always would allow; "" = none is

@@ -100,6 +100,7 @@ func (c *scanner) listed(k *call, text string) {
 	if kind := strings.TrimSuffix(save, " *"); text != kind && !strings.HasPrefix(text, kind+" ") {
 		written.Save = "" // the pattern would not match it
 	}
+	written.Also = strings.Join(c.otherReadings(k), "\x00")
 	c.command(written)
 	if short != text {
 		c.command(Command{Text: short, Save: save})

@@ -91,6 +91,33 @@ func TestNoBypassOfRules(t *testing.T) {
 	}
 }
 
+// TestOptionsHideNoCommand: a deny of a command is one of it with options before its kind, and what
+// is allowed by another rule stays so.
+func TestOptionsHideNoCommand(t *testing.T) {
+	registry := tool.NewRegistry()
+	for _, tt := range []struct {
+		rules, text string
+		want        policy.Action
+	}{
+		{`"*" = "allow"
+"npm publish *" = "deny"`, "npm --registry x publish", policy.Deny},
+		{`"*" = "allow"
+"docker run*" = "ask"`, "docker --context x run -it a", policy.Ask},
+		{`"docker *" = "allow"
+"docker run *" = "deny"`, "sh -c 'docker -H x run a'", policy.Deny},
+		{`"*" = "ask"
+"npm --prefix *" = "allow"`, "npm --prefix web test", policy.Allow},
+		{`"*" = "deny"
+"kubectl get *" = "allow"`, "kubectl --context x get pods", policy.Deny},
+		{`"*" = "allow"
+"kubectl delete *" = "deny"`, "kubectl -n delete get pods", policy.Allow},
+	} {
+		if v := judge(t, registry, stackOf(t, "[permission.bash]\n"+tt.rules+"\n"), tt.text); v.Action != tt.want {
+			t.Errorf("%s with\n%s\nis %s by %s", tt.text, tt.rules, v.Action, v.Pattern)
+		}
+	}
+}
+
 // TestDenyAtAnyDepth has rules that allow everything but one command.
 func TestDenyAtAnyDepth(t *testing.T) {
 	stack := stackOf(t, "[permission.bash]\n\"*\" = \"allow\"\n\"touch *\" = \"deny\"\n\"git push *\" = \"deny\"\n\"[ *\" = \"deny\"\n")
@@ -156,7 +183,7 @@ func judge(t *testing.T, registry *tool.Registry, stack *policy.Stack, command s
 	var requests []policy.Request
 	for _, r := range inv.Input.Access(nil).Requests {
 		if !r.Outside {
-			requests = append(requests, policy.Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Save: r.Save})
+			requests = append(requests, policy.Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Save: r.Save, Also: r.Also})
 		}
 	}
 	return stack.Judge(requests)

@@ -74,6 +74,9 @@ type Command struct {
 	// Save is the pattern that an approval for always would save, such as
 	// "git checkout *"; "" where none should be offered.
 	Save string
+	// Also are other readings of it, with NULs between: the same command without options before
+	// its kind. A rule that denies one of them is about it; none that allows one is.
+	Also string
 }
 
 // Path is a file that a command names.

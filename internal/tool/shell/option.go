@@ -1,0 +1,79 @@
+package shell
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// kindOptions are, by program, the options that take the next word as their value and may stand
+// before or among the words that say what kind of command it is. Of options that are not here
+// both readings are made, so an entry is for what else would be read as too much: a rule that
+// denies "kubectl delete *" is not about "kubectl -n delete get pods". To add one, read the
+// program's manual.
+var kindOptions = map[string]map[string]bool{
+	"cargo":     setOf("--color", "--config", "-C", "-Z"),
+	"docker":    setOf("--config", "-c", "--context", "-H", "--host", "-l", "--log-level", "--tlscacert", "--tlscert", "--tlskey", "-f", "--file", "-p", "--project-name", "--project-directory", "--profile", "--env-file", "--builder"),
+	"gh":        setOf("-R", "--repo", "--hostname"),
+	"glab":      setOf("-R", "--repo"),
+	"go":        setOf("-C"),
+	"helm":      setOf("--kube-context", "--kubeconfig", "-n", "--namespace", "--registry-config", "--repository-cache", "--repository-config"),
+	"kubectl":   setOf("--as", "--as-group", "--cache-dir", "--certificate-authority", "--client-certificate", "--client-key", "--cluster", "--context", "--kubeconfig", "-n", "--namespace", "--password", "--profile", "--request-timeout", "-s", "--server", "--tls-server-name", "--token", "--user", "--username", "-v"),
+	"npm":       setOf("--prefix", "-C", "--registry", "--userconfig", "--globalconfig", "--cache", "--loglevel", "--tag", "--otp", "-w", "--workspace"),
+	"pip":       setOf("--python", "--log", "--proxy", "--retries", "--timeout", "--cache-dir", "--cert", "--trusted-host"),
+	"pnpm":      setOf("-C", "--dir", "--filter", "-F", "--loglevel", "--reporter"),
+	"podman":    setOf("--connection", "-c", "--identity", "--url", "--log-level", "--root", "--runroot", "--storage-driver"),
+	"systemctl": setOf("-H", "--host", "-M", "--machine", "-t", "--type", "-p", "--property", "-o", "--output", "-n", "--lines"),
+	"uv":        setOf("--directory", "--project", "--config-file", "--cache-dir", "--color"),
+	"yarn":      setOf("--cwd"),
+}
+
+// otherReadings are the commands that k may be whose kind is not its first words, since options
+// stand before or among them: "docker --context x run a" is "docker run a". Each is in
+// plain form. git's are listed in full (see leadingOptions).
+func (c *scanner) otherReadings(k *call) []string {
+	if k.name == "git" || len(k.args) < 3 || arity([]string{k.name}) < 2 {
+		return nil
+	}
+	// at is a place among the arguments, with the words of the kind that are known there.
+	type at struct {
+		next  int
+		kind  []word
+		after bool // an option was left out
+	}
+	var all []string
+	seen := make(map[string]bool)
+	for open := []at{{next: 1, kind: k.args[:1:1]}}; len(open) > 0; open = open[1:] {
+		p := open[0]
+		words := make([]string, len(p.kind))
+		for i, w := range p.kind {
+			words[i] = w.value
+		}
+		words[0] = k.name
+		if key := fmt.Sprint(p.next, p.after, words); seen[key] {
+			continue
+		} else if seen[key] = true; len(all) > maxReadings || len(seen) > 20*maxReadings {
+			c.opaque("%s has more options before its command than can be judged", k.name)
+			return nil
+		}
+		if p.next == len(k.args) || len(words) >= arity(words) {
+			if text := c.plainForm(slices.Concat(p.kind, k.args[p.next:]), k.redir, ""); p.after && !slices.Contains(all, text) {
+				all = append(all, text)
+			}
+			continue
+		}
+		option := k.args[p.next]
+		if !strings.HasPrefix(option.value, "-") {
+			open = append(open, at{p.next + 1, append(slices.Clip(p.kind), option), p.after})
+			continue
+		}
+		takes := p.next+1 < len(k.args) && option.value != "--" && !strings.Contains(option.text, "=")
+		if !takes || !kindOptions[k.name][option.value] {
+			open = append(open, at{p.next + 1, p.kind, true})
+		}
+		if takes {
+			open = append(open, at{p.next + 2, p.kind, true})
+		}
+	}
+	return all
+}
