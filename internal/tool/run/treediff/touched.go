@@ -113,6 +113,20 @@ func ParseTouched(text []byte) (*Touched, error) {
 // named reports whether names are given for what is in a directory; else all counts.
 func (t *Touched) named() bool { return t != nil && !t.whole }
 
+// of leaves out what is not selected.
+func (t *Touched) of(sel *selection) *Touched {
+	if !t.named() || sel.all {
+		return t
+	}
+	some := &Touched{name: t.name}
+	for _, b := range t.below {
+		if sel.below[b.name] != nil {
+			some.below = append(some.below, b)
+		}
+	}
+	return some
+}
+
 // at is what may differ of an entry.
 func (t *Touched) at(name string) *Touched {
 	if !t.named() {

@@ -30,6 +30,36 @@ func TestTouchedText(t *testing.T) {
 	}
 }
 
+// What is not asked for is not looked at either.
+func TestTouchedOf(t *testing.T) {
+	top, err := ParseTouched(PackTouched([]Spot{{"d", false}, {"d/e", false}, {"d/e/f", true}, {"d/z", true}, {"w", true}, {"x", true}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := func(of *Touched) (names string) {
+		for _, b := range of.below {
+			names += b.name + " "
+		}
+		return names
+	}
+	sel := selectionOf([]string{"d/z", "d/none", "none", "w/in"})
+	if got := all(top.of(sel)); got != "d w " {
+		t.Errorf("at the top: %q", got)
+	}
+	if got := all(top.at("d").of(sel.at("d"))); got != "z " {
+		t.Errorf("in d: %q", got)
+	}
+	if got := top.at("w").of(sel.at("w")); !got.whole {
+		t.Errorf("in w: %+v", got)
+	}
+	if got := all(top.of(selectionOf(nil))); got != "d w x " {
+		t.Errorf("where all is asked for: %q", got)
+	}
+	if got := (*Touched)(nil).of(sel); got != nil {
+		t.Errorf("where all may differ: %+v", got)
+	}
+}
+
 // Nothing but what may differ is looked at, whatever else does, and its content counts, not its times.
 func TestTouchedAlone(t *testing.T) {
 	must := func(err error) {

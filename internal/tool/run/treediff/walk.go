@@ -173,6 +173,7 @@ func (w *walk) skip(err error) error {
 // level compares what is in one directory. Where one of the sides cannot be listed, both
 // are left out: the other one alone would look like a difference.
 func (w *walk) level(path string, depth int, sel *selection, only *Touched, base, tree *place) error {
+	only = only.of(sel)
 	old, new := &names{w: w, place: base, only: only, more: base.there}, &names{w: w, place: tree, only: only, more: tree.there}
 	defer old.release()
 	defer new.release()
