@@ -260,10 +260,13 @@ func TestRealHidden(t *testing.T) {
 			if stale != 0 || len(before) == 0 {
 				t.Errorf("%s (layered: %v): %d are stale in\n%s", command, layered, stale, before)
 			}
-			a.write("d/in/f", "1\n2\n3\ntheirs\n")
-			if after, _ := a.patch(id, client.DiffQuery{}); strings.Contains(string(after), "\n-theirs") {
-				t.Errorf("%s (layered: %v) takes back what a person did:\n%s", command, layered, after)
+			for _, theirs := range []string{"d/in/made", "d/in/f"} {
+				a.write(theirs, "1\n2\n3\ntheirs\n")
+				if after, _ := a.patch(id, client.DiffQuery{}); strings.Contains(string(after), "\n-theirs") {
+					t.Errorf("%s (layered: %v) takes back what a person did at %s:\n%s", command, layered, theirs, after)
+				}
 			}
+			a.must(os.Remove(a.src + "/d/in/made"))
 			_ = a.end(id)
 		}
 	}

@@ -68,8 +68,10 @@ func (v *view) rebaseAll(ctx context.Context, q client.DiffQuery, page *client.C
 	}
 	part := page.Next != "" || q.After != ""
 	var err error
+	var all held
+	list := func(each func(*client.Changes) error) error { return v.pages(ctx, q, each) }
 	if part {
-		_, err = v.survey(ctx, q)
+		_, err = v.survey(ctx, q, &all)
 	} else {
 		_, err = v.surveyPage(ctx, page)
 	}
@@ -79,16 +81,16 @@ func (v *view) rebaseAll(ctx context.Context, q client.DiffQuery, page *client.C
 	if err != nil {
 		return err
 	}
-	all := &client.Changes{}
+	sum := &client.Changes{}
 	if !part {
-		tally(all, page)
-	} else if err := v.pages(ctx, q, func(c *client.Changes) error {
-		defer tally(all, c)
+		tally(sum, page)
+	} else if err := all.again(list, func(c *client.Changes) error {
+		defer tally(sum, c)
 		return v.rebase(ctx, c)
 	}); err != nil {
 		return err
 	}
-	page.Files, page.Added, page.Removed, page.Stale, page.SourceChanged = all.Files, all.Added, all.Removed, all.Stale, all.SourceChanged
+	page.Files, page.Added, page.Removed, page.Stale, page.SourceChanged = sum.Files, sum.Added, sum.Removed, sum.Stale, sum.SourceChanged
 	return nil
 }
 
@@ -168,9 +170,10 @@ func (s stays) add(items []client.Change, j *judged) {
 }
 
 // survey judges all changes that are asked for, and says whether the source has something else
-// at any of them.
-func (v *view) survey(ctx context.Context, q client.DiffQuery) (changed bool, err error) {
+// at any of them. It holds what it has found, if that is not too much.
+func (v *view) survey(ctx context.Context, q client.DiffQuery, h *held) (changed bool, err error) {
 	err = v.pages(ctx, q, func(c *client.Changes) error {
+		h.add(c)
 		any, err := v.surveyPage(ctx, c)
 		changed = changed || any || !v.told() // else all is told at once, and nothing dropped
 		return err
@@ -278,32 +281,37 @@ func (v *view) judge(ctx context.Context, items []client.Change) (*judged, error
 // asBegun reports whether the source surely has what the session began with wherever a layer of
 // the tree says something: then the sandbox's own difference takes nobody's work back. It says so
 // of most sessions in a tenth of the time that the sandbox takes to compare; where it does not,
-// a list of the sandbox is to be judged.
+// a list of the sandbox is to be judged. The sandbox looks at the same places, however often
+// that is asked.
 func (v *view) asBegun(ctx context.Context) bool {
-	if told, err := v.toTell(ctx); err != nil || told == nil || len(v.against) > 0 {
+	told, err := v.toTell(ctx)
+	if err != nil || told == nil || !v.spots.whole || v.spots.moved || len(v.against) > 0 {
 		return false
 	}
-	opened, err := v.openLayers()
-	if err != nil {
-		return false
-	}
-	defer opened.Close()
-	k, err := touched(ctx, opened.Files, true)
-	if err != nil || k.moved {
-		return false
-	}
-	places := k.places
-	_, verdicts, err := v.verdicts(ctx, places)
-	if err != nil {
-		return false
-	}
-	for i, is := range verdicts {
-		merged := places[i].Kind == beneath.Dir && places[i].Status == client.ChangeModified
-		if is.Changed || is.Dir && !merged {
-			return false // a directory that goes takes along what is in it
+	places := v.spots.places
+	for range touchedDeep {
+		_, verdicts, err := v.verdicts(ctx, places)
+		if err != nil {
+			return false
+		}
+		var gone []apply.Place
+		for i, is := range verdicts {
+			merged := places[i].Kind == beneath.Dir && places[i].Status == client.ChangeModified
+			if is.Changed {
+				return false
+			}
+			if is.Dir && !merged {
+				gone = append(gone, places[i])
+			}
+		}
+		if len(gone) == 0 {
+			return true
+		}
+		if places, err = inSource(ctx, v.tree, gone); err != nil {
+			return false
 		}
 	}
-	return true
+	return false
 }
 
 // hasSide reports whether the daemon can compare what the session has at a change.
@@ -446,23 +454,26 @@ func readArchive(from io.Reader, each func(path string, now treediff.Side) error
 // changed the source at one of them.
 func (v *view) patch(ctx context.Context, q client.DiffQuery, w io.Writer) (*patched, error) {
 	changed, err := false, error(nil)
+	var all held
+	list := func(each func(*client.Changes) error) error { return v.pages(ctx, q, each) }
 	if !v.asBegun(ctx) {
-		changed, err = v.survey(ctx, q)
+		changed, err = v.survey(ctx, q, &all)
 	}
 	if err != nil {
 		return nil, err
 	}
 	out := &patch{to: w, asked: q, told: make(map[pathKey]bool)}
 	if changed {
-		err = v.pages(ctx, q, func(c *client.Changes) error { return out.page(ctx, v, c) })
+		err = all.again(list, func(c *client.Changes) error { return out.page(ctx, v, c) })
 	} else {
+		all.over = true // it may have what the session has changed since
 		out.Totals, err = v.TreeDiff(ctx, out.query(q.Paths), 0, w)
 	}
 	if err != nil || !changed && (out.Files == 0 || v.asBegun(ctx)) {
 		return &out.patched, err
 	}
 	// What was changed in the source while the patch was made may be taken back in it.
-	return &out.patched, v.pages(ctx, q, func(c *client.Changes) error {
+	return &out.patched, all.again(list, func(c *client.Changes) error {
 		j, err := v.judge(ctx, c.Items)
 		if err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/treediff"
+	"github.com/toold/toold/internal/worktree/apply"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -144,8 +145,13 @@ func (v *view) cover() (*cover, error) {
 	return coverOf(opened)
 }
 
-// spots are what the sandbox is told to look at; nil where it cannot be told.
-type spots struct{ packed []byte }
+// spots are what the layers of a tree say something of, as it was at the first question.
+type spots struct {
+	packed []byte        // what the sandbox is told to look at; nil where it cannot be told
+	places []apply.Place // of a whole walk, which is deep
+	whole  bool
+	moved  bool // some directories have files that the source has at another path
+}
 
 // toTell gives what the sandbox is to look at, as it was at the first question; nil where that is
 // too much to say, or the sandbox takes no such word, or the view shows no tree.
@@ -161,15 +167,21 @@ func (v *view) toTell(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	defer opened.Close()
-	k, err := touched(ctx, opened.Files, false)
+	of := new(spots)
+	k, err := touched(ctx, opened.Files, true)
+	if err == nil {
+		of.places, of.whole, of.moved = k.places, true, k.moved
+	} else {
+		k, err = touched(ctx, opened.Files, false)
+	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	v.spots = new(spots)
 	if err == nil {
-		v.spots.packed = k.pack()
+		of.packed = k.pack()
 	}
-	return v.spots.packed, nil
+	v.spots = of
+	return of.packed, nil
 }
 
 // told reports whether the sandbox looks at nothing else: then its totals are those of the session.
