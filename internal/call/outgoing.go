@@ -215,7 +215,8 @@ func (a asking) awaitOutgoing(ctx context.Context, p *approval.Pending) (v polic
 		a.gone(p)
 		return refused(p.Judgement.Verdict, "it ended before it was allowed"), false
 	}
-	return a.repliedOutgoing(p, r), r.Allows() || r.How == approval.Reject
+	// What was saved, or is in the rules by now, holds for no longer than it is there.
+	return a.repliedOutgoing(p, r), r.How == approval.Once || r.How == approval.Reject
 }
 
 // repliedOutgoing is the verdict that an answer makes.

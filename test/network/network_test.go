@@ -43,6 +43,7 @@ func testNetwork(t *testing.T, r *rig) {
 		{"redirects", false, testRedirects},
 		{"large", false, testLarge},
 		{"tenant", false, testTenant},
+		{"revoked", false, testRevoked},
 	} {
 		if tt.transparent && r.tier.relayed {
 			continue

@@ -123,7 +123,7 @@ func newRig(t *testing.T, on tier) *rig {
 	must(t, err)
 	t.Cleanup(func() { _ = r.ns.Close() })
 	r.ownAddress()
-	must(t, os.WriteFile(filepath.Join(dir, "hosts"), []byte(hosts+trapNames()), 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "hosts"), []byte(hosts+trapNames()+ruledNames), 0o644))
 	must(t, os.WriteFile(filepath.Join(dir, "resolv.conf"), []byte("nameserver "+nameServer+"\n"), 0o644))
 	r.zone = r.names()
 	r.argv = slices.Concat([]string{
