@@ -33,27 +33,25 @@ func plainGlob(glob string, opens bool) string {
 	return path
 }
 
-// unescape undoes escapes, once. wild, where it is not nil, says what stands for that of a
-// wildcard.
+// unescape undoes escapes until there are none, those of escapes too, as servers behind servers do.
+// wild, where it is not nil, says what stands for that of a wildcard.
 func unescape(text string, wild func(escape string) string) string {
 	if !strings.Contains(text, "%") {
 		return text
 	}
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] != '%' || i+2 >= len(text) || !isHex(text[i+1]) || !isHex(text[i+2]) {
-			b.WriteByte(text[i])
-			continue
+	out := make([]byte, 0, len(text))
+	for i := range len(text) {
+		out = append(out, text[i])
+		for n := len(out) - 3; n >= 0 && out[n] == '%' && isHex(out[n+1]) && isHex(out[n+2]); n = len(out) - 3 {
+			c := unhex(out[n+1])<<4 | unhex(out[n+2])
+			if wild != nil && (c == '*' || c == '?') {
+				out = append(out[:n], wild(string(out[n:]))...)
+				break
+			}
+			out = append(out[:n], c)
 		}
-		c := unhex(text[i+1])<<4 | unhex(text[i+2])
-		if wild != nil && (c == '*' || c == '?') {
-			b.WriteString(wild(text[i : i+3]))
-		} else {
-			b.WriteByte(c)
-		}
-		i += 2
 	}
-	return b.String()
+	return string(out)
 }
 
 func unhex(c byte) byte {

@@ -121,7 +121,7 @@ func cleanPath(text string) (string, error) {
 		}
 	}
 	clean := withoutDots(b.String())
-	parts := strings.NewReplacer("%2F", "/", "%5C", "/").Replace(clean)
+	parts := strings.ReplaceAll(unescape(clean, nil), `\`, "/") // as whoever undoes more escapes takes it
 	for part := range strings.SplitSeq(parts, "/") {
 		name, _, _ := strings.Cut(part, ";") // parameters of a segment
 		if name == "." || name == ".." {

@@ -43,7 +43,9 @@ func testNetwork(t *testing.T, r *rig) {
 		{"redirects", false, testRedirects},
 		{"large", false, testLarge},
 		{"tenant", false, testTenant},
+		{"rules", false, testRules},
 		{"revoked", false, testRevoked},
+		{"spellings", false, testSpellings},
 	} {
 		if tt.transparent && r.tier.relayed {
 			continue
