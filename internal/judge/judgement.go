@@ -84,10 +84,7 @@ func (j *Judgement) Decision(by auth.Principal, call *client.Call) *Decision {
 // loop that it would be part of.
 func (j *Judge) Judge(q Question) *Judgement {
 	row := j.row()
-	m := &Judgement{Question: q, requests: j.Requests(q.Inv, q.Access, q.Prep), mounts: Targets(row.Mounts)}
-	if env := placed(q.Env, row.Request.Env); len(env) > 0 && q.Access.Command != "" {
-		m.requests = append(m.requests, steered(env, q.Access.Command, m.requests)...)
-	}
+	m := &Judgement{Question: q, requests: j.Requests(q.Inv, q.Access, q.Prep, q.Env), mounts: Targets(row.Mounts)}
 	if q.Loop != nil {
 		m.requests = append(m.requests, policy.Request{
 			Permission: policy.PermissionDoomLoop, Pattern: q.Inv.Tool.Name, Save: q.Inv.Tool.Name,
@@ -221,8 +218,9 @@ func steered(env map[string]string, command string, requests []policy.Request) [
 	return []policy.Request{{Permission: tool.PermissionBash, Pattern: text, Opaque: true, Why: why}}
 }
 
-// Requests is what policy judges: what the call names, as it resolves.
-func (j *Judge) Requests(inv *tool.Invocation, a tool.Access, prep *run.Prepared) []policy.Request {
+// Requests is what policy judges: what the call names, as it resolves, in the session's environment
+// and that of the call alone.
+func (j *Judge) Requests(inv *tool.Invocation, a tool.Access, prep *run.Prepared, env map[string]string) []policy.Request {
 	var targets []run.Target
 	if prep != nil {
 		targets = prep.Targets
@@ -235,7 +233,11 @@ func (j *Judge) Requests(inv *tool.Invocation, a tool.Access, prep *run.Prepared
 	places := policy.Places{Resolve: func(asked string) (policy.Resolved, bool) { return resolved(targets, asked) }}
 	row := j.row()
 	places.Worktree, places.Mounts = row.Worktree.Target, Targets(row.Mounts)
-	return places.Requests(a)
+	all := places.Requests(a)
+	if env = placed(env, row.Request.Env); len(env) > 0 && a.Command != "" {
+		all = append(all, steered(env, a.Command, all)...)
+	}
+	return all
 }
 
 // resolved finds where a path leads, if that could be found out.

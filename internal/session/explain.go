@@ -96,13 +96,13 @@ func (pol *Policy) requestsIn(ctx context.Context, s *Session, inv *tool.Invocat
 	row := s.Row()
 	a := inv.Input.Access(pol.Shell(&row))
 	if !a.Prepare {
-		return s.judge.Requests(inv, a, nil)
+		return s.judge.Requests(inv, a, nil, nil)
 	}
 	prep, err := pol.lookUp(ctx, s, inv, a)
 	if err != nil {
 		v.Notes = append(v.Notes, "the paths could not be resolved in the session: "+plain.Cut(pol.internal("resolve paths", err).Error(), call.MaxNote))
 	}
-	return s.judge.Requests(inv, a, prep)
+	return s.judge.Requests(inv, a, prep, nil)
 }
 
 // lookUp prepares a call that is not made.

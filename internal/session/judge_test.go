@@ -255,14 +255,14 @@ func TestRequestsOf(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := show(s.judge.Requests(read, tool.Access{Requests: []tool.Request{tt.r, tt.r}[:1]}, &run.Prepared{Targets: tt.targets}))
+			got := show(s.judge.Requests(read, tool.Access{Requests: []tool.Request{tt.r, tt.r}[:1]}, &run.Prepared{Targets: tt.targets}, nil))
 			if got != tt.want {
 				t.Errorf("got  %swant %s", got, tt.want)
 			}
 		})
 	}
 	twice := s.judge.Requests(read, tool.Access{Requests: []tool.Request{outside("/data/x", false), outside("/data/x", true)}},
-		&run.Prepared{Targets: []run.Target{target("/data/x", "/data/x", "file")}})
+		&run.Prepared{Targets: []run.Target{target("/data/x", "/data/x", "file")}}, nil)
 	if len(twice) != 1 {
 		t.Errorf("one place outside is asked about %d times", len(twice))
 	}

@@ -35,6 +35,10 @@ func (c *scanner) otherReadings(k *call) []string {
 	if k.name == "git" || len(k.args) < 3 || arity([]string{k.name}) < 2 {
 		return nil
 	}
+	option := func(i int) bool { return strings.HasPrefix(k.args[i].value, "-") }
+	if !option(1) && (!option(2) || arity([]string{k.name, k.args[1].value}) < 3) {
+		return nil // no kind has more words than three
+	}
 	// at is a place among the arguments, with the words of the kind that are known there.
 	type at struct {
 		next  int
@@ -62,13 +66,13 @@ func (c *scanner) otherReadings(k *call) []string {
 			}
 			continue
 		}
-		option := k.args[p.next]
-		if !strings.HasPrefix(option.value, "-") {
-			open = append(open, at{p.next + 1, append(slices.Clip(p.kind), option), p.after})
+		o := k.args[p.next]
+		if !option(p.next) {
+			open = append(open, at{p.next + 1, append(slices.Clip(p.kind), o), p.after})
 			continue
 		}
-		takes := p.next+1 < len(k.args) && option.value != "--" && !strings.Contains(option.text, "=")
-		if !takes || !kindOptions[k.name][option.value] {
+		takes := p.next+1 < len(k.args) && o.value != "--" && !strings.Contains(o.text, "=")
+		if !takes || !kindOptions[k.name][o.value] {
 			open = append(open, at{p.next + 1, p.kind, true})
 		}
 		if takes {

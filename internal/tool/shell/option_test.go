@@ -45,6 +45,11 @@ func TestOptionsBeforeTheKind(t *testing.T) {
 			t.Errorf("%s: readings %q, want %q", text, got, want)
 		}
 	}
+	for beginning, n := range arities {
+		if n > 3 {
+			t.Errorf("%s has a kind of %d words, and readings are made of three", beginning, n)
+		}
+	}
 	for _, option := range []string{"-x y ", "-x ", "--a -b c "} {
 		if r := Scan("docker "+strings.Repeat(option, 5000)+"run a", Options{}); !r.Opaque {
 			t.Errorf("%s, 5000 times: not opaque, and the readings are %.200q", option, r.Commands[0].Also)
