@@ -93,3 +93,26 @@ func (a *applyRig) instead(name, act, swap, how string) {
 		a.end(id)
 	}
 }
+
+// TestRealDiscardBelow: what somebody has put into the source is no loss of the session's that a discard
+// of paths makes good: it stays what it is when it is changed again.
+func TestRealDiscardBelow(t *testing.T) {
+	a := newApplyRig(t)
+	a.host(".", "mkdir d; echo a >d/a; echo b >d/b")
+	id := a.session("s")
+	a.bash("s", "stat d/new d/in 2>/dev/null; ls -lR . >/dev/null; echo x >d/a")
+	a.host(".", "echo n >d/new; mkdir d/in; echo o >d/in/o; mv d/b d/c")
+	v, err := a.m.trees.Discard(t.Context(), owner, id, client.DiscardRequest{Paths: []string{"d"}})
+	if err != nil || v.Count != 1 || v.Left != 0 {
+		t.Errorf("discarded are %+v, %v", v, err)
+	}
+	a.host(".", "echo more >>d/new; echo more >>d/in/o; rm d/c")
+	if got := a.changed(id); len(got) > 0 {
+		t.Errorf("changed are %q", got)
+	}
+	a.apply(id, client.ApplyRequest{})
+	if got, want := a.files(), []string{"d/a=a\n", "d/in/o=o\nmore\n", "d/new=n\nmore\n"}; !slices.Equal(got, want) {
+		t.Errorf("the source has %q", got)
+	}
+	a.end(id)
+}

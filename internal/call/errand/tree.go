@@ -72,11 +72,16 @@ func (e *Errand) TreeTouched(ctx context.Context, q client.DiffQuery, touched []
 	}
 }
 
+// RevertTouched is TreeRevert of what was touched, which is that of a run.DiffQuery.
+func (e *Errand) RevertTouched(ctx context.Context, paths []string, touched []byte) (treediff.Totals, error) {
+	return e.tree(ctx, run.RevertJob(paths, "", touched), 1, io.Discard)
+}
+
 // TreeRevert puts back what of the worktree is at or below paths, all of it without paths,
 // as the tool user. Totals.LeftOut counts what could not be. After an error a part of it is
 // done.
 func (e *Errand) TreeRevert(ctx context.Context, paths []string, against string) (treediff.Totals, error) {
-	return e.tree(ctx, run.RevertJob(paths, against), 1, io.Discard)
+	return e.tree(ctx, run.RevertJob(paths, against, nil), 1, io.Discard)
 }
 
 // tree runs a job on the worktree, and passes on what it says.

@@ -95,7 +95,8 @@ func omits(q client.DiffQuery) error {
 
 // omitted is the error of an agent that cannot leave anything out: none of an older toold can.
 func omitted(err error, q client.DiffQuery) error {
-	if !refused(err) || len(q.Exclude) == 0 && !q.NoIgnored || len(q.Paths) > run.MaxTreePaths {
+	e, is := errors.AsType[*run.Error](err)
+	if !refused(err) && (!is || !run.IsNoTool(e)) || len(q.Exclude) == 0 && !q.NoIgnored || len(q.Paths) > run.MaxTreePaths {
 		return err
 	}
 	return fault.NoTool.Errorf("the session was made by an older toold, whose agent leaves nothing out of a diff").

@@ -53,7 +53,8 @@ func (x *subject) discard(ctx context.Context, p auth.Principal, paths []string)
 		return nil, err
 	}
 	defer v.drop()
-	n, err := v.TreeRevert(ctx, paths, "")
+	v.tree = x.tree
+	n, err := v.TreeRevert(ctx, paths)
 	x.Step("reverted")
 	if err == nil && v.session != "" {
 		v.close()

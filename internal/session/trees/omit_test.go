@@ -18,6 +18,9 @@ func TestOmitted(t *testing.T) {
 			t.Errorf("%+v: %v", q, err)
 		}
 	}
+	if err := omitted(run.NoTool("worktree_diff_strict"), client.DiffQuery{NoIgnored: true}); !errors.Is(err, fault.NoTool) {
+		t.Errorf("without the tool: %v", err)
+	}
 	if err := omitted(old, client.DiffQuery{}); !errors.Is(err, old) {
 		t.Errorf("nothing is to be left out: %v", err)
 	}

@@ -213,6 +213,22 @@ func (v *view) TreeDiff(ctx context.Context, q run.DiffQuery, most int64, w io.W
 	return t, err
 }
 
+// TreeRevert puts back what the layers say something of: a live sandbox that does not show what somebody
+// has put into the source would take it for removed, and copy it to the session.
+func (v *view) TreeRevert(ctx context.Context, paths []string) (treediff.Totals, error) {
+	told, err := v.toTell(ctx)
+	if err != nil {
+		return treediff.Totals{}, err
+	}
+	if told != nil {
+		t, err := v.RevertTouched(ctx, paths, told)
+		if !v.untold(err) {
+			return t, err
+		}
+	}
+	return v.Errand.TreeRevert(ctx, paths, "")
+}
+
 // TreeChanges lists what differs, but for what is the source's own doing. Its totals are those of the
 // sandbox.
 func (v *view) TreeChanges(ctx context.Context, q client.DiffQuery) (*client.Changes, error) {

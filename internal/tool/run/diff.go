@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -46,13 +47,14 @@ const MaxTreePaths = 1000
 // not link.
 const treeBase = "base"
 
-// treeInput is the input of Diff. Paths may have any bytes.
+// treeInput is the input of Diff. Paths may have any bytes. An agent of an older version ignores a field
+// that it does not know, unless it has a tool that refuses those: what has a field that not all agents
+// know is a job of DiffStrict, DiffTouched or RevertTouched.
 type treeInput struct {
 	Format  treediff.Format `json:"format,omitempty"`
 	Paths   [][]byte        `json:"paths,omitempty"`
 	Exclude [][]byte        `json:"exclude,omitempty"`
-	// Omit are the patterns of what a list or a patch leaves out: an agent that knows Exclude
-	// for archives alone refuses them.
+	// Omit are the patterns of what a list or a patch leaves out.
 	Omit      [][]byte `json:"omit,omitempty"`
 	NoIgnored bool     `json:"no_ignored,omitempty"`
 	Against   string   `json:"against,omitempty"`
@@ -74,6 +76,9 @@ func DiffJob(q DiffQuery) Job {
 	if q.Touched != nil {
 		return Job{DiffTouched{}.Name(), input}
 	}
+	if in.Omit != nil || in.NoIgnored {
+		return Job{DiffStrict{}.Name(), input}
+	}
 	return Job{Diff{}.Name(), input}
 }
 
@@ -85,7 +90,52 @@ func (DiffTouched) Name() string { return "worktree_diff_touched" }
 
 // Run implements Tool.
 func (d DiffTouched) Run(ctx context.Context, env *Env, input json.RawMessage, _ *Prepared) (*Result, error) {
-	in, err := inputOf[treeInput](input)
+	return withTouched(ctx, env, input, d.Name(), func(ctx context.Context, o treediff.Options) (treediff.Totals, error) {
+		return treediff.Write(ctx, o, env.Stream)
+	})
+}
+
+// DiffStrict is Diff, and refuses what it does not know of a query: an agent of an older version has no
+// such tool.
+type DiffStrict struct{ unprepared }
+
+// Name implements Tool.
+func (DiffStrict) Name() string { return "worktree_diff_strict" }
+
+// Run implements Tool.
+func (d DiffStrict) Run(ctx context.Context, env *Env, input json.RawMessage, _ *Prepared) (*Result, error) {
+	if _, err := strictInput(input); err != nil {
+		return nil, err
+	}
+	return Diff{}.Run(ctx, env, input, nil)
+}
+
+// strictInput refuses fields that it does not know.
+func strictInput(input json.RawMessage) (in treeInput, err error) {
+	d := json.NewDecoder(bytes.NewReader(input))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&in); err != nil {
+		return in, Errorf(CodeInvalidInput, "the input cannot be read: %v", err)
+	}
+	return in, nil
+}
+
+// RevertTouched is Revert, and puts back nothing but what the query says was touched.
+type RevertTouched struct{ unprepared }
+
+func (RevertTouched) writes() {}
+
+// Name implements Tool.
+func (RevertTouched) Name() string { return "worktree_revert_touched" }
+
+// Run implements Tool.
+func (r RevertTouched) Run(ctx context.Context, env *Env, input json.RawMessage, _ *Prepared) (*Result, error) {
+	return withTouched(ctx, env, input, r.Name(), treediff.Revert)
+}
+
+// withTouched is compareTrees of what was touched.
+func withTouched(ctx context.Context, env *Env, input json.RawMessage, title string, work func(context.Context, treediff.Options) (treediff.Totals, error)) (*Result, error) {
+	in, err := strictInput(input)
 	if err != nil {
 		return nil, err
 	}
@@ -93,9 +143,9 @@ func (d DiffTouched) Run(ctx context.Context, env *Env, input json.RawMessage, _
 	if err != nil {
 		return nil, Errorf(CodeInvalidInput, "%s", err)
 	}
-	return compareTrees(ctx, env, input, d.Name(), func(o treediff.Options) (treediff.Totals, error) {
+	return compareTrees(ctx, env, input, title, func(o treediff.Options) (treediff.Totals, error) {
 		o.Touched = touched
-		return treediff.Write(ctx, o, env.Stream)
+		return work(ctx, o)
 	})
 }
 
@@ -108,9 +158,13 @@ func (Revert) writes() {}
 // Name implements Tool.
 func (Revert) Name() string { return "worktree_revert" }
 
-// RevertJob puts back what of the worktree is at or below paths; none is everything.
-func RevertJob(paths []string, against string) Job {
-	input, _ := json.Marshal(treeInput{Paths: pathBytes(paths), Against: against})
+// RevertJob puts back what of the worktree is at or below paths; none is everything. Touched is that of a
+// DiffQuery.
+func RevertJob(paths []string, against string, touched []byte) Job {
+	input, _ := json.Marshal(treeInput{Paths: pathBytes(paths), Against: against, Touched: touched})
+	if touched != nil {
+		return Job{RevertTouched{}.Name(), input}
+	}
 	return Job{Revert{}.Name(), input}
 }
 

@@ -2,7 +2,7 @@ package run
 
 // Builtin lists the tools that the agent can run. To add one: write its file
 // here, its definition beside it in package tool, and add a line to both lists.
-// Changes, Formatted, Aside, Diff, DiffTouched and Revert are the daemon's own and have no definition.
+// Changes, Formatted, Aside, Diff, DiffTouched, DiffStrict, Revert and RevertTouched are the daemon's own and have no definition.
 func Builtin() []Tool {
 	return []Tool{
 		Read{},
@@ -23,6 +23,8 @@ func Builtin() []Tool {
 		Aside{},
 		Diff{},
 		DiffTouched{},
+		DiffStrict{},
 		Revert{},
+		RevertTouched{},
 	}
 }
