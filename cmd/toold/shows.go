@@ -39,7 +39,7 @@ func serve(ctx context.Context, cfg *config.Config, o *options, p process) error
 	for {
 		err := serveOnce(ctx, cfg, o, p, nil)
 		why := cause(err)
-		if err == nil || why == nil || ctx.Err() != nil || o.ephemeral || o.endSessions {
+		if err == nil || why == nil || ctx.Err() != nil || o.ephemeral || o.endSessions || onOther(err, cfg.Daemon.StateDir) {
 			return err
 		}
 		if now := lacks(cfg.Daemon.StateDir); now != nil {
@@ -184,6 +184,21 @@ func cause(err error) error {
 		}
 	}
 	return nil
+}
+
+// onOther reports whether an error is of a file on another file system than the state directory:
+// of the audit log, the run directory, a cgroup. Room for the state would not help there, and
+// nobody would learn what does.
+func onOther(err error, state string) bool {
+	e, ok := errors.AsType[*fs.PathError](err)
+	if !ok || !filepath.IsAbs(e.Path) {
+		return false
+	}
+	path := e.Path
+	var of, at unix.Stat_t
+	for ; unix.Stat(path, &at) != nil && path != "/"; path = filepath.Dir(path) {
+	}
+	return unix.Stat(state, &of) == nil && of.Dev != at.Dev
 }
 
 // overMemory mounts an overlay of state at above/state, whose upper layer is a tmpfs at above. It

@@ -264,3 +264,37 @@ func (i *instance) showsOnly(done *client.Call, says string) {
 	_, err = c.GC(t.Context(), client.GCRequest{})
 	refused("gc", err)
 }
+
+// TestDiskElsewhere: a daemon that cannot begin for the disk of its audit log says so and ends; it
+// does not take that for the disk of its state, and wait for what is not missing.
+func TestDiskElsewhere(t *testing.T) {
+	for name, tt := range map[string]struct{ hinder, free string }{
+		"full":      {"nr_inodes=1", "nr_inodes=100"},
+		"read-only": {"ro", "rw"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			dir := p.dir + "/audit"
+			mustNil(t, os.Mkdir(dir, 0o700))
+			mount := func(options string, flags uintptr) {
+				t.Helper()
+				if options == "ro" {
+					flags |= unix.MS_RDONLY
+				}
+				mustNil(t, unix.Mount("tmpfs", dir, "tmpfs", flags, strings.TrimPrefix(strings.TrimPrefix(options, "ro"), "rw")))
+			}
+			mount(tt.hinder, 0)
+			t.Cleanup(func() { mustNil(t, unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)) })
+			config := p.dir + "/config.toml"
+			mustNil(t, os.WriteFile(config, []byte("[audit]\npath = '"+dir+"/log/audit.jsonl'\n"), 0o600))
+			d := p.command("--config", config).start()
+			if code := d.wait(); code == 0 || !strings.Contains(d.log.String(), dir) || strings.Contains(d.log.String(), "is shown until") {
+				t.Errorf("exit code %d:\n%s", code, d.log)
+			}
+			mount(tt.free, unix.MS_REMOUNT)
+			if code := p.command("--config", config).start().ready().end(syscall.SIGTERM); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}

@@ -179,7 +179,9 @@ func (h *realHouse) open(log *slog.Logger) (*Manager, func() error, error) {
 		Log: log, Owner: h.Owner, OutputDir: filepath.Join(h.Dir, "output"), JournalDir: filepath.Join(h.Dir, "transactions"), UIDBase: h.UIDBase, UIDClaims: filepath.Join(h.Dir, "uids"), Settings: set,
 	})
 	if err == nil {
-		err = m.Start(context.Background())
+		if err = m.Start(context.Background()); err != nil {
+			err = errors.Join(err, m.Close(context.Background()), trees.Close())
+		}
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())

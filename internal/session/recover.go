@@ -7,11 +7,12 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/store"
 )
 
-// adopt takes over one session, or ends it. Its error is one of the store: the
-// daemon cannot go on without it.
+// adopt takes over one session, or ends it. Its error is one of the store, or of the disk that
+// it is on: the daemon cannot go on without it.
 func (l *life) adopt(ctx context.Context, row store.Session) error {
 	d, err := l.driver(row.Driver)
 	if err != nil {
@@ -23,6 +24,9 @@ func (l *life) adopt(ctx context.Context, row store.Session) error {
 		return err
 	}
 	w, err := l.takeOver(ctx, s)
+	if trees.Unwritten(err) {
+		return err // a daemon that has room goes on with it
+	}
 	if err != nil {
 		return l.bury(ctx, s, err.Error())
 	}

@@ -254,9 +254,15 @@ func (s *shared) settleUp(session string) error {
 	return nil
 }
 
+// Unwritten reports whether err is that the host's disk takes no record of a session's layers. It
+// says nothing against the session.
+func Unwritten(err error) bool {
+	return errors.Is(err, layers.ErrUnwritten) && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EROFS))
+}
+
 // unwritten is err for clients, if it is that the host's disk has no room for a record.
 func unwritten(err error) error {
-	if !errors.Is(err, layers.ErrUnwritten) || !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) && !errors.Is(err, unix.EROFS) {
+	if !Unwritten(err) {
 		return err
 	}
 	return fault.Overloaded.Errorf("the host's disk has no room for the record of the session's layers").
