@@ -311,7 +311,7 @@ func testRules(t *testing.T, r *rig) {
 		}
 	}
 	t.Logf("%d cases: %d passed at first, and %d of these not again", cases, passed, cut)
-	if passed == 0 || cases >= 200 && cut == 0 {
+	if cases >= 15 && passed == 0 || cases >= 200 && cut == 0 {
 		t.Errorf("of %d cases %d passed at first, and %d of these not again: the cases say nothing", cases, passed, cut)
 	}
 }
