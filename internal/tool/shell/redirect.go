@@ -152,6 +152,10 @@ func (c *scanner) heredoc(d dirs, r *syntax.Redirect) {
 		}
 		return
 	}
+	if r.Hdoc.Pos().Line() != line+1 {
+		// A substitution or a quote goes over the end of its line: bash may begin the text in there.
+		c.opaque("the text of a here-document does not begin on the next line")
+	}
 	end := r.Hdoc.End().Offset()
 	if c.within > 0 && end >= c.within {
 		c.opaque("a here-document ends after the substitution that it is in")
