@@ -168,7 +168,7 @@ func (s *shared) others(tree *layers.Tree) (others []apply.Other) {
 func (x *subject) applied(ctx context.Context, v *view, merged []string) error {
 	left := 0
 	for some := range slices.Chunk(merged, run.MaxTreePaths) {
-		n, err := v.TreeRevert(ctx, some)
+		n, err := revert(ctx, v, some)
 		if err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ func (x *subject) discard(ctx context.Context, p auth.Principal, paths []string)
 	}
 	defer v.drop()
 	v.tree = x.tree
-	n, err := v.TreeRevert(ctx, paths)
+	n, err := revert(ctx, v, paths)
 	x.Step("reverted")
 	if err == nil && v.session != "" {
 		v.close()

@@ -218,7 +218,7 @@ func (x *subject) melt(ctx context.Context, p auth.Principal, n int, on Seed) (*
 // copied makes the worktree of a view like what it is compared with, and gives the layer
 // that took the copies.
 func (v *view) copied(ctx context.Context) (layer string, err error) {
-	if _, err := v.TreeRevert(ctx, nil); err != nil {
+	if _, err := revert(ctx, v, nil); err != nil {
 		return "", err
 	}
 	v.Step("copied")
@@ -382,7 +382,7 @@ func filled(ctx context.Context, x *subject, p auth.Principal, one *layers.Welde
 	}
 	made := &molten{drop: v.drop}
 	for some := range slices.Chunk(one.Led, run.MaxTreePaths) {
-		if _, err := v.TreeRevert(ctx, some); err != nil {
+		if _, err := revert(ctx, v, some); err != nil {
 			made.drop()
 			return nil, err
 		}

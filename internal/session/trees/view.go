@@ -213,9 +213,9 @@ func (v *view) TreeDiff(ctx context.Context, q run.DiffQuery, most int64, w io.W
 	return t, err
 }
 
-// TreeRevert puts back what the layers say something of: a live sandbox that does not show what somebody
+// revert puts back what the layers say something of: a live sandbox that does not show what somebody
 // has put into the source would take it for removed, and copy it to the session.
-func (v *view) TreeRevert(ctx context.Context, paths []string) (treediff.Totals, error) {
+func revert(ctx context.Context, v *view, paths []string) (treediff.Totals, error) {
 	told, err := v.toTell(ctx)
 	if err != nil {
 		return treediff.Totals{}, err
@@ -226,7 +226,7 @@ func (v *view) TreeRevert(ctx context.Context, paths []string) (treediff.Totals,
 			return t, err
 		}
 	}
-	return v.Errand.TreeRevert(ctx, paths, "")
+	return v.TreeRevert(ctx, paths, "")
 }
 
 // TreeChanges lists what differs, but for what is the source's own doing. Its totals are those of the
