@@ -72,7 +72,8 @@ func TestApprovalsAnswer(t *testing.T) {
 	}{
 		{[]string{"once"}, `{"answer":"once"}`, "apr_1: call_1 is allowed, once\n"},
 		{
-			[]string{"always"}, `{"answer":"always"}`,
+			[]string{"always"},
+			`{"answer":"always"}`,
 			"is allowed, always in this session\n  from now on allowed: bash rm -rf ./tmp (to take it back: toolctl approvals saved rm apr_1.1)\n",
 		},
 		{

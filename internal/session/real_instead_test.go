@@ -84,7 +84,8 @@ func (a *applyRig) instead(name, act, swap, how string) {
 		v, err := a.m.trees.Apply(t.Context(), owner, id, r)
 		after := a.contents()
 		for p, text := range theirs {
-			if after[p] != text && !(r.Force && err == nil && slices.Contains(v.Overwritten, p)) {
+			forced := r.Force && err == nil && slices.Contains(v.Overwritten, p)
+			if after[p] != text && !forced {
 				t.Errorf("%s: after %+v %s is %q, was %q: %+v, %v", name, r, p, after[p], text, v, err)
 			}
 		}
