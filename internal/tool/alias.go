@@ -30,6 +30,8 @@ type aliases struct {
 	// rewrite changes what names cannot say. It gives those of rewrites that it has replaced.
 	rewrite  func(values) []string
 	rewrites []string
+
+	camel [][2]string // see camelCased, which makes it once
 }
 
 // CamelCase is what counts as the alias of every name that was spelled so.
@@ -111,16 +113,17 @@ func asIs(v values, names ...string) (used []string) {
 	return used
 }
 
-// names are the fields of others, as far as camelCase spells them in another way.
-func (a *aliases) names() (all []string) {
-	all = append(all, a.rewrites...)
-	all = slices.AppendSeq(all, maps.Keys(a.fields))
-	all = slices.AppendSeq(all, maps.Keys(a.ways))
-	all = slices.DeleteFunc(all, func(name string) bool {
-		return camelCase(name) == name || a.fields[camelCase(name)] != "" || strings.Contains(name, "/")
-	})
-	slices.Sort(all)
-	return slices.Compact(all)
+// camelCased are the fields of others in camelCase, each with its name, as far as it spells them in
+// another way.
+func (a *aliases) camelCased() (all [][2]string) {
+	names := slices.Concat(a.rewrites, slices.Collect(maps.Keys(a.fields)), slices.Collect(maps.Keys(a.ways)))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if camel := camelCase(name); camel != name && a.fields[camel] == "" && !strings.Contains(name, "/") {
+			all = append(all, [2]string{camel, name})
+		}
+	}
+	return all
 }
 
 // foreignNames is the normaliser's part that replaces them.
@@ -142,8 +145,8 @@ func (f foreignNames) whole(v any) any {
 	if !ok {
 		return v
 	}
-	for _, name := range f.also.names() {
-		f.rename(obj, nil, camelCase(name), name, CamelCase)
+	for _, c := range f.also.camel {
+		f.rename(obj, nil, c[0], c[1], CamelCase)
 	}
 	if f.also.rewrite != nil {
 		if used := f.also.rewrite(obj); len(used) > 0 {

@@ -94,6 +94,7 @@ func (d *Definition) compile() error {
 		return fmt.Errorf("schema of %s: %w", d.Name, err)
 	}
 	d.compiled, d.Schema, d.shape = compiled, schema, shapeOf(d.input)
+	d.also.camel = d.also.camelCased()
 	if d.template, err = parseDescription(d.Name, d.Description); err != nil {
 		return fmt.Errorf("description of %s: %w", d.Name, err)
 	}
