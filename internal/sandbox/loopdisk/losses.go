@@ -106,30 +106,22 @@ const eachAtOnce = 16
 
 // each does something with all disks with their files below dir.
 func each(dir string, do func(device, file string) error) error {
-	names, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	if err != nil {
-		return err
-	}
 	var wait sync.WaitGroup
-	found, places := make(chan error, len(names)), make(chan struct{}, eachAtOnce)
-	for _, n := range names {
-		device := filepath.Base(filepath.Dir(filepath.Dir(n)))
-		file := below(dir, device)
-		if file == "" {
-			continue
-		}
+	var mu sync.Mutex // guards all
+	var all error
+	places := make(chan struct{}, eachAtOnce)
+	for device, file := range attachedBelow(dir) {
 		places <- struct{}{}
 		wait.Go(func() {
-			found <- do(device, file)
+			err := do(device, file)
 			<-places
+			mu.Lock()
+			defer mu.Unlock()
+			all = errors.Join(all, err)
 		})
 	}
 	wait.Wait()
-	close(found)
-	for e := range found {
-		err = errors.Join(err, e)
-	}
-	return err
+	return all
 }
 
 // below is the file below dir that a device is attached to; "" for none.

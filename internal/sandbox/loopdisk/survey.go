@@ -1,6 +1,7 @@
 package loopdisk
 
 import (
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,24 +27,27 @@ func (s *Survey) Has(name string, others ...string) bool {
 // Look adds up the disks with their files below dir. It costs some 20 µs for each loop device
 // of the host. What is let go of meanwhile does not count.
 func Look(dir string) (s Survey) {
-	names, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	if err != nil {
-		return s
-	}
-	for _, n := range names {
-		file, err := os.ReadFile(n)
-		if err != nil || !strings.HasPrefix(string(file), dir+"/") {
-			continue
+	for device, file := range attachedBelow(dir) {
+		if failed(device) {
+			s.Failed = append(s.Failed, filepath.Base(strings.TrimSuffix(file, " (deleted)")))
 		}
-		device := filepath.Dir(filepath.Dir(n))
-		if failed(filepath.Base(device)) {
-			name := strings.TrimSuffix(strings.TrimSuffix(string(file), "\n"), " (deleted)")
-			s.Failed = append(s.Failed, filepath.Base(name))
-		}
-		s.Promised += number(filepath.Join(device, "size")) * 512
-		s.Unwritten += number(filepath.Join("/sys/fs/ext4", filepath.Base(device), "delayed_allocation_blocks")) * block
+		s.Promised += number(filepath.Join("/sys/block", device, "size")) * 512
+		s.Unwritten += number(filepath.Join("/sys/fs/ext4", device, "delayed_allocation_blocks")) * block
 	}
 	return s
+}
+
+// attachedBelow gives the loop devices that are attached to files below dir, with these files.
+func attachedBelow(dir string) iter.Seq2[string, string] {
+	return func(yield func(device, file string) bool) {
+		names, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") // fails for other patterns alone
+		for _, n := range names {
+			device := filepath.Base(filepath.Dir(filepath.Dir(n)))
+			if file := below(dir, device); file != "" && !yield(device, file) {
+				return
+			}
+		}
+	}
 }
 
 // failed reports whether the file system of a loop device has become read-only, as it does when
