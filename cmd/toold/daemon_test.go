@@ -518,29 +518,41 @@ func TestIdleConnectionsAndFewDescriptors(t *testing.T) {
 	go func() {
 		ran <- running(first.ID, "touch began; until [ -e go ]; do sleep 0.1; done; echo went", "went\n")
 	}()
-	testrig.Eventually(t, "a call runs", func() bool { return running(first.ID, "ls", "began\n") == nil })
-	for range 300 {
+	mustNil(t, running(first.ID, "until [ -e began ]; do sleep 0.1; done; echo begun", "begun\n"))
+	free := func() (n int) { // the lowest descriptor that the daemon has free
+		for ; ; n++ {
+			if _, err := os.Lstat(fmt.Sprintf("/proc/%d/fd/%d", d.cmd.Process.Pid, n)); err != nil {
+				return n
+			}
+		}
+	}
+	idle := func() {
 		c, err := net.Dial("unix", d.socket)
 		mustNil(t, err)
-		defer c.Close()
+		t.Cleanup(func() { _ = c.Close() })
 		_, err = io.WriteString(c, "GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n")
 		mustNil(t, err)
+	}
+	before := free()
+	for range 300 {
+		idle()
 	}
 	h, err := d.client().Ready(t.Context())
 	if err != nil || h.Status != "ok" {
 		t.Fatalf("ready: %+v, %v", h, err)
 	}
-	// And with none left at all: accept itself fails then.
-	free := 0
-	for ; ; free++ {
-		if _, err := os.Lstat(fmt.Sprintf("/proc/%d/fd/%d", d.cmd.Process.Pid, free)); err != nil {
-			break
-		}
-	}
+	// And with none left at all: accept itself fails then. Below the limit there have to be idle
+	// connections, as there are in a process whose limit was not lowered.
+	none := 0
+	testrig.Eventually(t, "idle connections lie below the lowest free descriptor", func() bool {
+		idle()
+		none = free()
+		return none > before+2*16
+	})
 	limit := func(n int) {
 		mustNil(t, unix.Prlimit(d.cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(n), Max: 256}, nil))
 	}
-	limit(free)
+	limit(none)
 	soon, cancel := context.WithTimeout(t.Context(), time.Minute) // idle ones are let go by themselves after two
 	defer cancel()
 	if h, err := d.client().Ready(soon); err != nil || h.Status != "ok" {
