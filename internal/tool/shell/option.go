@@ -1,7 +1,6 @@
 package shell
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -46,37 +45,46 @@ func (c *scanner) otherReadings(k *call) []string {
 		after bool // an option was left out
 	}
 	var all []string
-	seen := make(map[string]bool)
-	for open := []at{{next: 1, kind: k.args[:1:1]}}; len(open) > 0; open = open[1:] {
-		p := open[0]
-		words := make([]string, len(p.kind))
-		for i, w := range p.kind {
-			words[i] = w.value
+	open := append(make([]at, 0, 4), at{next: 1, kind: k.args[:1:1]})
+	add := func(a at) {
+		same := func(b at) bool {
+			return a.next == b.next && a.after == b.after &&
+				slices.EqualFunc(a.kind, b.kind, func(x, y word) bool { return x.value == y.value })
 		}
-		words[0] = k.name
-		if key := fmt.Sprint(p.next, p.after, words); seen[key] {
-			continue
-		} else if seen[key] = true; len(all) > maxReadings || len(seen) > 20*maxReadings {
+		if !slices.ContainsFunc(open, same) {
+			open = append(open, a)
+		}
+	}
+	words := make([]string, 0, 4)
+	for i := 0; i < len(open); i++ {
+		if len(all) > maxReadings || i > 20*maxReadings {
 			c.opaque("%s has more options before its command than can be judged", k.name)
 			return nil
 		}
+		p := open[i]
+		words = append(words[:0], k.name)
+		for _, w := range p.kind[1:] {
+			words = append(words, w.value)
+		}
 		if p.next == len(k.args) || len(words) >= arity(words) {
-			if text := c.plainForm(slices.Concat(p.kind, k.args[p.next:]), k.redir, ""); p.after && !slices.Contains(all, text) {
-				all = append(all, text)
+			if p.after {
+				if text := c.plainForm(slices.Concat(p.kind, k.args[p.next:]), k.redir, ""); !slices.Contains(all, text) {
+					all = append(all, text)
+				}
 			}
 			continue
 		}
 		o := k.args[p.next]
 		if !option(p.next) {
-			open = append(open, at{p.next + 1, append(slices.Clip(p.kind), o), p.after})
+			add(at{p.next + 1, append(slices.Clip(p.kind), o), p.after})
 			continue
 		}
 		takes := p.next+1 < len(k.args) && o.value != "--" && !strings.Contains(o.text, "=")
 		if !takes || !kindOptions[k.name][o.value] {
-			open = append(open, at{p.next + 1, p.kind, true})
+			add(at{p.next + 1, p.kind, true})
 		}
 		if takes {
-			open = append(open, at{p.next + 2, p.kind, true})
+			add(at{p.next + 2, p.kind, true})
 		}
 	}
 	return all
