@@ -220,6 +220,9 @@ func (c *Client) decode(ctx context.Context, r request, resp *http.Response, out
 		*out = b
 		return nil
 	}
+	if resp.StatusCode == http.StatusNoContent {
+		return nil // an older daemon had nothing to say here
+	}
 	if err := json.Unmarshal(b, out); err != nil {
 		return fmt.Errorf("%s %s: the answer is not the JSON expected: %w", r.method, r.path, err)
 	}

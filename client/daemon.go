@@ -76,10 +76,24 @@ func (c *Client) Config(ctx context.Context) ([]byte, error) {
 	return c.text(ctx, "/v1/config")
 }
 
+// Reloaded is what a daemon says of the configuration that it has read again.
+type Reloaded struct {
+	// Warnings are settings and rules that may not do what they are meant to, each as
+	// "FILE:LINE: text".
+	Warnings []string `json:"warnings"`
+	// AtStart are keys (section.name) of settings that were changed and that the next start
+	// takes over.
+	AtStart []string `json:"at_start"`
+}
+
 // Reload makes the daemon read its configuration again. A configuration with
-// errors is refused with all of them and the old one stays. For admins.
-func (c *Client) Reload(ctx context.Context) error {
-	return c.call(ctx, request{method: "POST", path: "/v1/reload"}, nil)
+// errors is refused with all of them and the old one stays. With dryRun it stays in any case.
+// Daemons older than this method's result answer with an empty one, and know no dry run: to
+// them it is an error. For admins.
+func (c *Client) Reload(ctx context.Context, dryRun bool) (*Reloaded, error) {
+	v := url.Values{}
+	setFlag(v, "dry_run", dryRun)
+	return fetch[Reloaded](ctx, c, request{method: "POST", path: "/v1/reload", query: v})
 }
 
 // fetch sends r and decodes its JSON answer, within HTTPTimeout.

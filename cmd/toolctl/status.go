@@ -192,19 +192,41 @@ func readiness(a *app, h *client.Health, err error) error {
 }
 
 func newReloadCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	dryRun := false
+	c := &cobra.Command{
 		Use:   "reload",
 		Short: "Make the daemon read its configuration again",
 		Long: `Make the daemon read its configuration again. If it has errors, all of them are
-shown and the daemon keeps the old one. For admins.`,
-		Example: "  toolctl config check && toolctl reload",
+shown and the daemon keeps the old one. Rules that may not do what they are meant to
+are shown as warnings, and so is what waits for a restart. For admins.
+
+With --dry-run the daemon looks at the file, with its variables and flags over it, and
+changes nothing.`,
+		Example: "  toolctl reload --dry-run && toolctl reload",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := a.client().Reload(c.Context()); err != nil {
+			v, err := a.client().Reload(c.Context(), dryRun)
+			if err != nil {
 				return err
 			}
-			_, err := fmt.Fprintln(a.stdout, "the configuration was read again")
-			return err
+			for _, w := range v.Warnings {
+				fmt.Fprintln(a.stderr, "warning: "+lines(w))
+			}
+			return a.print(view{data: v, text: func(w io.Writer) {
+				done := "the configuration was read again"
+				if dryRun {
+					done = "the configuration is valid; the daemon keeps the old one"
+				}
+				if n := len(v.Warnings); n > 0 {
+					done += ", with " + plural(n, "warning")
+				}
+				fmt.Fprintln(w, done)
+				if len(v.AtStart) > 0 {
+					fmt.Fprintf(w, "the next start of toold takes over: %s\n", line(strings.Join(v.AtStart, ", ")))
+				}
+			}})
 		},
 	}
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "look at the configuration, and keep the old one")
+	return c
 }

@@ -275,7 +275,7 @@ func TestReload(t *testing.T) {
 		{"[permission]\nbash = = 'deny'\n", "config.toml:2: "},
 	} {
 		write(tt.text)
-		if err := d.client().Reload(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "the old one stays") {
+		if _, err := d.client().Reload(t.Context(), false); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "the old one stays") {
 			t.Errorf("%q: got %v, want %s", tt.text, err, tt.want)
 		}
 		if tools, err := d.client().Tools(t.Context(), client.ToolQuery{}); err != nil || !slices.ContainsFunc(tools, func(d client.ToolDefinition) bool { return d.Name == "bash" }) {
@@ -285,13 +285,23 @@ func TestReload(t *testing.T) {
 	if err := os.Chmod(file, 0o622); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.client().Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "can be written by others") {
+	if _, err := d.client().Reload(t.Context(), false); err == nil || !strings.Contains(err.Error(), "can be written by others") {
 		t.Errorf("a file that others can write: %v", err)
 	}
 	mustNil(t, os.Chmod(file, 0o600))
 
-	write("[permission]\nbash = 'deny'\n[permission.edit]\n'a' = 'deny'\n'*' = 'ask'\n")
-	mustNil(t, d.client().Reload(t.Context()))
+	write("[permission]\nbash = 'deny'\n[permission.edit]\n'a' = 'deny'\n'*' = 'ask'\n[audit]\nmode = 'lenient'\n")
+	for _, dryRun := range []bool{true, false} {
+		said, err := d.client().Reload(t.Context(), dryRun)
+		if err != nil || len(said.Warnings) != 1 || !strings.Contains(said.Warnings[0], "config.toml:5: ") ||
+			!strings.Contains(said.Warnings[0], "stands last and undoes line 4") || !slices.Equal(said.AtStart, []string{"audit.mode"}) {
+			t.Errorf("dry run %v: %+v, %v", dryRun, said, err)
+		}
+		tools, err := d.client().Tools(t.Context(), client.ToolQuery{})
+		if denied := !slices.ContainsFunc(tools, func(d client.ToolDefinition) bool { return d.Name == "bash" }); err != nil || denied == dryRun {
+			t.Errorf("dry run %v: bash is denied: %v, %v", dryRun, denied, err)
+		}
+	}
 	if tools, err := d.client().Tools(t.Context(), client.ToolQuery{}); err != nil || slices.ContainsFunc(tools, func(d client.ToolDefinition) bool { return d.Name == "bash" }) {
 		t.Errorf("bash is denied, and shown: %v", err)
 	}

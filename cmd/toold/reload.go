@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/config"
 )
 
@@ -16,7 +17,7 @@ func (d *daemon) hangup(ctx context.Context) {
 		d.notify.ready(d.showStatus())
 		return
 	}
-	if err := d.reload(ctx); err != nil {
+	if _, err := d.reload(ctx, false); err != nil {
 		status = "serving; the last reload was refused"
 		d.log.Error("the configuration was not taken over, the old one stays", "error", err)
 	}
@@ -24,16 +25,27 @@ func (d *daemon) hangup(ctx context.Context) {
 }
 
 // reload reads the configuration again and gives it to what can take it while
-// running. On an error nothing changes.
-func (d *daemon) reload(context.Context) (err error) {
+// running. On an error nothing changes, nor does anything with dryRun.
+func (d *daemon) reload(_ context.Context, dryRun bool) (said *client.Reloaded, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	defer func() { d.metrics.Reloaded(err) }()
+	defer func() {
+		if !dryRun {
+			d.metrics.Reloaded(err)
+		}
+	}()
 	cfg, err := d.opts.load(d.env)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, key := range cfg.KeepStarted(d.cfg) {
+	said = &client.Reloaded{Warnings: []string{}, AtStart: append([]string{}, cfg.KeepStarted(d.cfg)...)}
+	for _, w := range cfg.Policy.Warnings() {
+		said.Warnings = append(said.Warnings, w.String())
+	}
+	if dryRun {
+		return said, nil
+	}
+	for _, key := range said.AtStart {
 		d.log.Warn("a changed setting takes effect at the next start", "key", key)
 	}
 	d.manager.Reload(sessionSettings(cfg, d.daemonPath, d.opts.ephemeral))
@@ -42,7 +54,7 @@ func (d *daemon) reload(context.Context) (err error) {
 	d.cfg = cfg
 	d.log.Info("the configuration was read again")
 	d.lint(cfg)
-	return nil
+	return said, nil
 }
 
 // settings are those that the daemon works with.

@@ -108,10 +108,11 @@ func (s daemonRoutes) gc(x *exchange, r *request, req client.GCRequest) error {
 }
 
 func (s daemonRoutes) reload(x *exchange, r *request) error {
-	if err := s.cfg.Reload(r.Context()); err != nil {
+	v, err := s.cfg.Reload(r.Context(), r.flag("dry_run"))
+	if err != nil {
 		return invalid("the configuration is refused and the old one stays: "+err.Error(), "correct the file and reload again")
 	}
-	return x.done(nil)
+	return x.answer(v, nil)
 }
 
 func (s daemonRoutes) config(x *exchange, _ *request) error {

@@ -607,7 +607,7 @@ func TestPanics(t *testing.T) {
 	d := start(t, func(c *Config) {
 		c.API = apiOf(brokenAPI{})
 		c.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("metrics") })
-		c.Reload = func(context.Context) error { panic("reload") }
+		c.Reload = func(context.Context, bool) (*client.Reloaded, error) { panic("reload") }
 		c.Settings = func() ([]byte, error) { panic("settings") }
 	})
 	quiet := map[string]bool{"Version": true, "Health": true, "OpenAPI": true}

@@ -109,6 +109,8 @@ var (
 		afterParam, limitParam,
 	}
 	importParams = []param{{name: "name", doc: "name of the image; optional if the archive has names"}}
+	reloadParams = []param{{name: "dry_run", kind: yesNo, doc: "only look at it, and keep the one that holds"}}
+
 	doctorParams = []param{{name: "probe", kind: yesNo, doc: "also check from inside a throw-away session; takes seconds"}}
 )
 

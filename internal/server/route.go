@@ -112,7 +112,7 @@ var routes = []route{
 	{"GET", "/v1/doctor", "Doctor", roleAdmin, by(daemonRoutes.doctor), nil, 200, client.Doctor{}, doctorParams, "Limits and defences of this host"},
 	{"POST", "/v1/gc", "GC", roleAdmin, given(daemonRoutes.gc), client.GCRequest{}, 200, client.List[client.Garbage]{}, nil, "Find leftovers of sessions, and remove them unless dry_run is set"},
 	{"GET", "/v1/config", "Config", roleAdmin, by(daemonRoutes.config), nil, 200, textBody{}, nil, "The current settings of the daemon, in TOML"},
-	{"POST", "/v1/reload", "Reload", roleAdmin, by(daemonRoutes.reload), nil, 204, nil, nil, "Read the configuration again"},
+	{"POST", "/v1/reload", "Reload", roleAdmin, by(daemonRoutes.reload), nil, 200, client.Reloaded{}, reloadParams, "Read the configuration again; with dry_run only look at it"},
 }
 
 // handler answers a request of one route.

@@ -190,7 +190,7 @@ func clientMethods(ctx context.Context, c *client.Client, ses, call string) map[
 		"Usage":  func() error { return only(c.Usage(ctx)) },
 		"Doctor": func() error { return only(c.Doctor(ctx, true)) },
 		"GC":     func() error { return only(c.GC(ctx, client.GCRequest{DryRun: true})) },
-		"Reload": func() error { return c.Reload(ctx) },
+		"Reload": func() error { return only(c.Reload(ctx, true)) },
 		"Brief": func() error {
 			text, err := c.Brief(ctx, "ses_1")
 			if err == nil && text != "the brief of ses_1" {
@@ -212,7 +212,12 @@ func clientMethods(ctx context.Context, c *client.Client, ses, call string) map[
 // of its name that makes exactly this request, and whose answer fits the spec.
 func TestClientHasEveryRoute(t *testing.T) {
 	var asked string
-	d := start(t, func(c *Config) { c.Reload = func(context.Context) error { asked = "reload"; return nil } })
+	d := start(t, func(c *Config) {
+		c.Reload = func(_ context.Context, dryRun bool) (*client.Reloaded, error) {
+			asked = fmt.Sprint("reload ", dryRun)
+			return &client.Reloaded{Warnings: []string{}, AtStart: []string{}}, nil
+		}
+	})
 	c := d.client(client.Options{})
 	s := d.session(t, client.Options{}, client.SessionCreate{})
 	call, err := c.CreateCall(t.Context(), s.ID, client.CallCreate{Tool: "echo", Input: json.RawMessage(`{"a":1}`)}, client.CallOptions{})
@@ -242,7 +247,7 @@ func TestClientHasEveryRoute(t *testing.T) {
 	if len(methods) > 0 {
 		t.Errorf("methods of the client without a route: %v", slices.Collect(maps.Keys(methods)))
 	}
-	if asked != "reload" {
+	if asked != "reload true" {
 		t.Error("reload was not called")
 	}
 }
@@ -510,7 +515,7 @@ func TestToolsFormats(t *testing.T) {
 
 func TestReloadRefused(t *testing.T) {
 	d := start(t, nil)
-	err := d.client(client.Options{}).Reload(t.Context())
+	_, err := d.client(client.Options{}).Reload(t.Context(), false)
 	if e := asError(t, err); e.Code != client.CodeInvalidRequest || !strings.Contains(e.Message, "config.toml:3") {
 		t.Errorf("Reload = %v, want invalid_request with the file's line", err)
 	}

@@ -34,7 +34,7 @@ type Config struct {
 	Metrics http.Handler
 	// Reload reads the configuration again. Its error is shown to the admin who
 	// asked, so it must name files and settings and no secrets.
-	Reload func(context.Context) error
+	Reload func(ctx context.Context, dryRun bool) (*client.Reloaded, error)
 	// Settings gives the settings that the daemon works with, in TOML.
 	Settings func() ([]byte, error)
 

@@ -38,7 +38,9 @@ func start(t *testing.T, change func(*Config)) *daemon {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 			_, _ = io.WriteString(w, "up 1\n")
 		}),
-		Reload:   func(context.Context) error { return errors.New("config.toml:3: unknown key") },
+		Reload: func(context.Context, bool) (*client.Reloaded, error) {
+			return nil, errors.New("config.toml:3: unknown key")
+		},
 		Settings: func() ([]byte, error) { return []byte("[limits]\ncpus = 2.0\n"), nil },
 	}
 	if change != nil {

@@ -139,7 +139,8 @@ func TestK14MountTargetIsLink(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(extra, "mark"), []byte("cache"), 0o644))
 	s := newScene(t, "")
 	allowMount(t, s.rig, extra)
-	must(t, s.admin.Reload(t.Context()))
+	_, err := s.admin.Reload(t.Context(), false)
+	must(t, err)
 	s.bash(t, "mkdir plain; ln -s /etc link; mkdir dir; ln -s ../dir dir/inner; ln -s / root")
 	for _, target := range []string{"/workspace/link", "/workspace/root", "/workspace/dir/inner", "/workspace/root/etc"} {
 		x, err := s.a.CreateSession(t.Context(), client.SessionCreate{
@@ -170,7 +171,8 @@ func TestK15MountTargetRace(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(extra, "mark"), []byte("cache"), 0o644))
 	s := newScene(t, "")
 	allowMount(t, s.rig, extra)
-	must(t, s.admin.Reload(t.Context()))
+	_, err := s.admin.Reload(t.Context(), false)
+	must(t, err)
 	plain, link := filepath.Join(s.tree, "plain"), filepath.Join(s.tree, "link")
 	must(t, os.Mkdir(plain, 0o755))
 	must(t, os.Symlink("/etc", link))

@@ -144,7 +144,8 @@ func cmdReloadDaemon(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	c := client.New(client.Options{Socket: rigOf(ts).socket})
 	defer c.Close()
-	ts.Check(c.Reload(context.Background()))
+	_, err := c.Reload(context.Background(), false)
+	ts.Check(err)
 }
 
 // cmdKillDaemon kills the daemon as a crash would; "daemon" starts it again.

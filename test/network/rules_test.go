@@ -209,7 +209,8 @@ func (r *rig) rules(network, requests string) {
 	must(r.t, err)
 	before, _, _ := strings.Cut(string(text), "[permission.network]\n")
 	must(r.t, os.WriteFile(file, []byte(before+"[permission.network]\n"+network+"[permission.http]\n"+requests), 0o600))
-	must(r.t, r.client.Reload(context.Background()))
+	_, err = r.client.Reload(context.Background(), false)
+	must(r.t, err)
 }
 
 // randomRules are lines of network and of http, in which something is about each request, so that each

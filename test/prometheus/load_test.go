@@ -227,7 +227,7 @@ func (l *load) reload() {
 		{"", "toold_config_last_reload_successful 1\n"},
 	} {
 		must(l.t, os.WriteFile(l.d.config, []byte(config+tt.added), 0o600))
-		if err := l.d.admin.Reload(context.Background()); (err == nil) != (tt.added == "") {
+		if _, err := l.d.admin.Reload(context.Background(), false); (err == nil) != (tt.added == "") {
 			l.t.Errorf("reload with %q: %v", tt.added, err)
 		}
 		if text := l.d.scrape(l.t); !bytes.Contains(text, []byte(tt.want)) {
