@@ -3,6 +3,7 @@ package call
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/toold/toold/client"
@@ -87,6 +88,9 @@ func (t report) compose(o *outcome) store.Call {
 		if n := t.hostNote(session.Worktree); n != "" {
 			o.notes = append(o.notes, n)
 		}
+	}
+	if slices.Contains(t.c.aliases, tool.CRLF) {
+		o.notes = append(o.notes, "(the carriage returns at the ends of the command's lines were left out)")
 	}
 	blocked, list := t.c.opened.blocked()
 	if delete(meta, "network"); len(list) > 0 { // only we know
@@ -251,7 +255,9 @@ func (t report) withoutUnreadable(r *run.Result) *run.Result {
 	v.Output += "\n[content of the file is not shown: " + judge.NotReadable(&read) + "]"
 	v.Metadata = maps.Clone(r.Metadata)
 	// How many lines differ says how many of the new ones were there before.
-	v.Output = strings.Replace(v.Output, fmt.Sprintf(", %v lines added, %v removed", v.Metadata["lines_added"], v.Metadata["lines_removed"]), "", 1)
+	for _, one := range []string{"line", "lines"} { // older agents say "1 lines"
+		v.Output = strings.Replace(v.Output, fmt.Sprintf(", %v %s added, %v removed", v.Metadata["lines_added"], one, v.Metadata["lines_removed"]), "", 1)
+	}
 	for _, k := range []string{"diff", "lines_added", "lines_removed"} {
 		delete(v.Metadata, k)
 	}

@@ -62,7 +62,7 @@ func TestNoOutput(t *testing.T) {
 	h := newHouse(t)
 	h.open()
 	id := h.create(alice, client.SessionCreate{}).ID
-	for command, want := range map[string]string{"progress": client.NoOutput, "exit 3": "exit code 3", "echo x": "x\n"} {
+	for command, want := range map[string]string{"progress": client.NoOutput, "exit 3": "exit code 3", "echo x": "x\n", "echo x\r\n": "x\n(the carriage returns at the ends of the command's lines were left out)"} {
 		if c := h.call(id, bashCall(command)); c.Output != want || c.IsError != (command == "exit 3") {
 			t.Errorf("%s: %q, %t", command, c.Output, c.IsError)
 		}

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"path"
+	"strings"
 
 	"github.com/toold/toold/internal/tool/shell"
 )
@@ -37,7 +38,7 @@ func bashTool() *Definition {
 				"tty":   "there is no terminal: leave the key out, and give what the command reads in stdin",
 				"shell": "commands are run by the session's shell: leave the key out, or start the other one in the command",
 			},
-			rewrite: bashAliases, rewrites: []string{"run_in_background", "is_background", "background", "shell", wordsAlias},
+			rewrite: bashAliases, rewrites: []string{"run_in_background", "is_background", "background", "shell", CRLF, wordsAlias},
 		},
 		Streams:  true,
 		Truncate: truncateBoth,
@@ -147,6 +148,10 @@ func bashAliases(v values) (used []string) {
 	}
 	list, ok := v[key].([]any)
 	if !ok {
+		if text, changed := withoutCR(v.text(key)); changed {
+			used = append(used, CRLF)
+			v[key] = text
+		}
 		return used
 	}
 	words := make([]string, len(list))
@@ -157,6 +162,19 @@ func bashAliases(v values) (used []string) {
 	}
 	v[key] = shell.FromWords(words)
 	return append(used, wordsAlias)
+}
+
+// CRLF is what counts as the alias of a command whose lines all end as those of Windows do. Bash
+// would take the carriage returns for parts of words.
+const CRLF = "crlf"
+
+// withoutCR takes carriage returns from the ends of lines, where all have one.
+func withoutCR(text string) (string, bool) {
+	ends := strings.Count(text, "\r\n")
+	if ends == 0 || ends != strings.Count(text, "\n") {
+		return text, false
+	}
+	return strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\r"), true
 }
 
 // wordsAlias is what counts as the alias of a command in words.

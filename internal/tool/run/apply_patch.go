@@ -11,6 +11,7 @@ import (
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/patch"
 	"github.com/toold/toold/internal/tool/run/root"
+	"github.com/toold/toold/internal/tool/run/textdiff"
 	"github.com/toold/toold/internal/tool/run/textfile"
 )
 
@@ -372,7 +373,7 @@ func (p *patching) result(done []root.Committed) *Result {
 		if m := p.movedFrom(c); m != "" {
 			from = " from " + relative(p.env, m)
 		}
-		fmt.Fprintf(&out, "\n%s %s%s: %d lines added, %d removed", p.action(c), title, from, stat[0], stat[1])
+		fmt.Fprintf(&out, "\n%s %s%s: %s", p.action(c), title, from, textdiff.Stat{Added: stat[0], Removed: stat[1]})
 		added, removed = added+stat[0], removed+stat[1]
 		files = append(files, map[string]any{"path": c.Path, "action": p.action(c), "lines_added": stat[0], "lines_removed": stat[1]})
 		if c.Level > patch.Exact {

@@ -120,6 +120,7 @@ type change struct {
 	content []byte
 	diff    string
 	stat    textdiff.Stat
+	note    string           // of how its lines end, which says something of the old content; "" for nothing
 	found   []*replace.Found // of each edit, none where nothing was looked for
 }
 
@@ -131,7 +132,7 @@ func changed(env *Env, done *root.Committed, c *change, created bool) *Result {
 	title := relative(env, done.Info.Path)
 	diff := cutMetadata(c.diff)
 	if len(diff) < len(c.diff) {
-		diff += fmt.Sprintf("… diff cut here: in all %d lines added, %d removed; read %s for the file as it is now\n", c.stat.Added, c.stat.Removed, title)
+		diff += fmt.Sprintf("… diff cut here: in all %s; read %s for the file as it is now\n", c.stat, title)
 	}
 	meta := map[string]any{
 		"path": done.Info.Path, "bytes": len(c.content), "created": created, "truncated": false,

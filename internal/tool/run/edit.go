@@ -393,7 +393,7 @@ func edited(env *Env, done *root.Committed, c *change, created bool) *Result {
 	if created {
 		verb = "Created"
 	}
-	result.Output = fmt.Sprintf("%s %s %s: %d lines added, %d removed.%s", verb, result.Title, where, c.stat.Added, c.stat.Removed, kept(done))
+	result.Output = fmt.Sprintf("%s %s %s: %s.%s", verb, result.Title, where, c.stat, kept(done))
 	if inexact != "" {
 		result.Output += inexact
 		result.Quote = " This is what changed:\n" + cutDiff(c.diff)

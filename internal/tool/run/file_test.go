@@ -132,7 +132,10 @@ func TestReadText(t *testing.T) {
 		{"no final newline", "a\nb", 0, 0, "     1\ta\n     2\tb\n\n(lines 1-2 of 2, the end of the file)"},
 		{"empty", "", 0, 0, "(the file is empty)"},
 		{"one empty line", "\n", 0, 0, "     1\t\n\n(lines 1-1 of 1, the end of the file)"},
-		{"crlf", "a\r\nb\r\n", 0, 0, "     1\ta\n     2\tb\n\n(lines 1-2 of 2, the end of the file)"},
+		{"crlf", "a\r\nb\r\n", 0, 0, "     1\ta\n     2\tb\n\n(lines 1-2 of 2, the end of the file; they end in CRLF)"},
+		{"crlf but for the last", "a\r\nb\r\nc", 0, 0, "     1\ta\n     2\tb\n     3\tc\n\n(lines 1-3 of 3, the end of the file; they end in CRLF)"},
+		{"some crlf", "a\r\nb\nc\r\nd\n", 1, 3, "     1\ta\n     2\tb\n     3\tc\n\n(lines 1-3 of 4; 2 of them end in CRLF; go on with offset 4)"},
+		{"a return at the very end", "a\r", 0, 0, "     1\ta\n\n(lines 1-1 of 1, the end of the file)"},
 		{"bom", "\xef\xbb\xbfa\n", 0, 0, "     1\ta\n\n(lines 1-1 of 1, the end of the file)"},
 		{"limit", "a\nb\nc\n", 0, 2, "     1\ta\n     2\tb\n\n(lines 1-2 of 3; go on with offset 3)"},
 		{"limit before a last line without newline", "a\nb", 0, 1, "     1\ta\n\n(lines 1-1 of 2; go on with offset 2)"},
@@ -140,7 +143,7 @@ func TestReadText(t *testing.T) {
 		{"offset of the last line", "a\nb", 2, 0, "     2\tb\n\n(lines 2-2 of 2, the end of the file)"},
 		{"offset and limit", many(10), 4, 1, "     4\tl4\n\n(lines 4-4 of 10; go on with offset 5)"},
 		{"long line", strings.Repeat("é", 2001) + "\nx\n", 0, 0, "     1\t" + strings.Repeat("é", 2000) + " … (line cut at 2000 characters)\n     2\tx\n\n(lines 1-2 of 2, the end of the file)"},
-		{"line of just the width", strings.Repeat("é", 2000) + "\r\n", 0, 0, "     1\t" + strings.Repeat("é", 2000) + "\n\n(lines 1-1 of 1, the end of the file)"},
+		{"line of just the width", strings.Repeat("é", 2000) + "\r\n", 0, 0, "     1\t" + strings.Repeat("é", 2000) + "\n\n(lines 1-1 of 1, the end of the file; they end in CRLF)"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -444,7 +447,7 @@ func TestWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = mustCall(t, env, Write{}, object{"file_path": "/w/x/y/z.txt", "content": "one\nTWO\n"})
-	if r.Output != "Replaced x/y/z.txt: 8 bytes, 1 lines added, 1 removed." ||
+	if r.Output != "Replaced x/y/z.txt: 8 bytes, 1 line added, 1 removed." ||
 		r.Metadata["diff"] != "--- /w/x/y/z.txt\n+++ /w/x/y/z.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+TWO\n" {
 		t.Errorf("replaced: %+v", r)
 	}
@@ -455,6 +458,22 @@ func TestWrite(t *testing.T) {
 	mustCall(t, env, Write{}, object{"file_path": "bom", "content": "new"})
 	if got := contentOf(t, dir+"/bom"); got != "\xef\xbb\xbfnew" {
 		t.Errorf("byte order mark: %q", got)
+	}
+	for _, tt := range []struct{ old, content, want, says string }{
+		{"a\r\nb\r\n", "c\nd\n", "c\r\nd\r\n", " Its lines end in CRLF, as before."},
+		{"a\r\n", "c", "c", ""},
+		{"a\r\nb\n", "c\n", "c\n", " Its lines ended in CRLF and LF before, and end in LF now."},
+		{"a\n", "c\r\n", "c\r\n", " Its lines ended in LF before, and end in CRLF now."},
+		{"a\r\n", "c\r\nd\n", "c\r\nd\n", " Its lines ended in CRLF before, and end in CRLF and LF now."},
+		{"a\r\n", "c\rd\n", "c\rd\n", " Its lines ended in CRLF before, and end in LF now."},
+		{"a\n", "c\n", "c\n", ""},
+		{"\x00\r\n", "c\n", "c\n", ""},
+	} {
+		writeFile(t, dir+"/ends", tt.old)
+		r := mustCall(t, env, Write{}, object{"file_path": "ends", "content": tt.content})
+		if got := contentOf(t, dir+"/ends"); got != tt.want || !strings.HasSuffix(r.Output, " removed."+tt.says) {
+			t.Errorf("%q over %q: %q, %q", tt.content, tt.old, got, r.Output)
+		}
 	}
 	writeFile(t, dir+"/binary", "\x00\x01")
 	mustCall(t, env, Write{}, object{"file_path": "binary", "content": ""})

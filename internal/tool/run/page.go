@@ -19,6 +19,8 @@ type page struct {
 	count        int    // lines that have ended
 	shown        int
 	cutLines     int
+	crlf         int  // of the shown lines, those that end in CRLF
+	last         bool // the last one that was shown has no end
 	byBytes      bool // ended by readBytes and not by limit
 	invalid      bool // a shown line is not UTF-8
 }
@@ -95,6 +97,7 @@ func (p *page) show() {
 	if !p.lineCut {
 		line = bytes.TrimSuffix(line, []byte{'\r'})
 	}
+	crlf := len(line) < len(p.line) && !p.last
 	end := behindRunes(line, readColumns)
 	if p.invalid = !utf8.Valid(line[:end]); p.invalid {
 		return
@@ -119,6 +122,9 @@ func (p *page) show() {
 	p.out.WriteString(note)
 	p.out.WriteByte('\n')
 	p.shown++
+	if crlf {
+		p.crlf++
+	}
 }
 
 // end is called behind the last byte that was fed; whole says that it was the
@@ -131,7 +137,25 @@ func (p *page) end(whole bool) {
 		p.count++
 		return
 	}
+	shown := p.shown
+	p.last = true
 	p.endLine()
+	p.last = p.shown > shown
+}
+
+// ends says of which lines that are shown the ends are not what they seem to be; "" of none.
+func (p *page) ends() string {
+	ended := p.shown
+	if p.last {
+		ended--
+	}
+	switch {
+	case p.crlf == 0:
+		return ""
+	case p.crlf >= ended:
+		return "; they end in CRLF"
+	}
+	return fmt.Sprintf("; %d of them end in CRLF", p.crlf)
 }
 
 // result makes the answer with the footer: what is shown, of how much, and where
@@ -157,9 +181,9 @@ func (p *page) result(path, title string, whole bool) *Result {
 		if p.byBytes {
 			why = fmt.Sprintf("; more than %d KiB", readBytes>>10)
 		}
-		footer = fmt.Sprintf("\n(lines %d-%d of %s%d%s; go on with offset %d)", p.first, last, atLeast, p.count, why, last+1)
+		footer = fmt.Sprintf("\n(lines %d-%d of %s%d%s%s; go on with offset %d)", p.first, last, atLeast, p.count, why, p.ends(), last+1)
 	default:
-		footer = fmt.Sprintf("\n(lines %d-%d of %d, the end of the file)", p.first, last, p.count)
+		footer = fmt.Sprintf("\n(lines %d-%d of %d, the end of the file%s)", p.first, last, p.count, p.ends())
 	}
 	return &Result{Title: title, Output: p.out.String() + footer, Metadata: meta}
 }

@@ -85,11 +85,25 @@ func (Write) plan(in writeInput, info root.Info, old []byte, large bool) *change
 		c.content = append(bytes.Clone(textfile.BOM), c.content...)
 	}
 	if kind := textfile.Sniff(old); kind.Text || len(old) == 0 {
+		c.lineEnds(old)
 		c.diff, c.stat = diffOf(info.Path, old, c.content, textdiff.Between(old, c.content))
 	} else {
 		c.diff = fmt.Sprintf("the present content, %d bytes, is %s\n", len(old), kind.Name)
 	}
 	return c
+}
+
+// lineEnds keeps the line ends of a file that has had CRLF throughout, where the new content says
+// nothing of them, and notes what becomes of them.
+func (c *change) lineEnds(old []byte) {
+	was, is := textfile.LineEnds(old), textfile.LineEnds(c.content)
+	switch {
+	case was == textfile.CRLF && is == textfile.LF && !bytes.ContainsRune(c.content, '\r'):
+		c.content = bytes.ReplaceAll(c.content, []byte("\n"), []byte("\r\n"))
+		c.note = " Its lines end in CRLF, as before."
+	case was != textfile.None && is != textfile.None && was != is:
+		c.note = fmt.Sprintf(" Its lines ended in %s before, and end in %s now.", was, is)
+	}
 }
 
 // Run implements Tool.
@@ -132,7 +146,8 @@ func (w Write) Run(ctx context.Context, env *Env, input json.RawMessage, prep *P
 	if created {
 		verb = "Created"
 	}
-	result.Output = fmt.Sprintf("%s %s: %d bytes, %d lines added, %d removed.%s", verb, title, len(c.content), c.stat.Added, c.stat.Removed, kept(done))
+	result.Output = fmt.Sprintf("%s %s: %d bytes, %s.%s", verb, title, len(c.content), c.stat, kept(done))
+	result.Quote += c.note
 	return result, nil
 }
 

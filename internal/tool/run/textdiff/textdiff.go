@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // Change says that Old[OldStart:OldEnd] became New[NewStart:NewEnd]. Between
@@ -16,6 +18,11 @@ type Change struct{ OldStart, OldEnd, NewStart, NewEnd int }
 
 // Stat counts lines.
 type Stat struct{ Added, Removed int }
+
+// String is "2 lines added, 1 removed".
+func (s Stat) String() string {
+	return fmt.Sprintf("%s added, %d removed", plain.Count(s.Added, "line", "lines"), s.Removed)
+}
 
 const (
 	context = 3
@@ -57,7 +64,7 @@ func Unified(name string, old, new []byte, changes []Change, limit int) (string,
 		changes = changes[n:]
 	}
 	if d.cut {
-		fmt.Fprintf(&d.out, "… diff cut here: in all %d lines added, %d removed\n", d.stat.Added, d.stat.Removed)
+		fmt.Fprintf(&d.out, "… diff cut here: in all %s\n", d.stat)
 	}
 	return strings.ToValidUTF8(d.out.String(), "\uFFFD"), d.stat
 }

@@ -105,6 +105,31 @@ func Sniff(head []byte) Kind {
 	return Kind{Name: "UTF-8 text", MIME: "text/plain", Text: true}
 }
 
+// Ends is how the lines of a text end.
+type Ends string
+
+// The ends of lines. None is a text without a line's end.
+const (
+	None  Ends = ""
+	LF    Ends = "LF"
+	CRLF  Ends = "CRLF"
+	Mixed Ends = "CRLF and LF"
+)
+
+// LineEnds says how the lines of a text end.
+func LineEnds(text []byte) Ends {
+	all, crlf := bytes.Count(text, []byte("\n")), bytes.Count(text, []byte("\r\n"))
+	switch {
+	case all == 0:
+		return None
+	case crlf == 0:
+		return LF
+	case crlf == all:
+		return CRLF
+	}
+	return Mixed
+}
+
 // NotUTF8 is the Kind of text in an old encoding.
 var NotUTF8 = Kind{Name: "text that is not UTF-8 (perhaps ISO 8859-1 or Windows-1252)"}
 
