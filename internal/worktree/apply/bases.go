@@ -16,16 +16,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/toold/toold/internal/beneath"
 )
 
 // A base is what a session began with at a path. A file of the source that has not changed
 // since is that, and is kept in the session's private directory: when a call has written to
-// it (Look.Keep), and when a job of another session is about to replace or remove it. There is
-// at most one of each path. It is a line of JSON, which
-// tells whether it is whole, and the content. A note says of a path that has none what else
-// is known.
+// it (Look.Keep), and when a job of another session is about to replace or remove it. All of
+// a path are equal. It is a file, with a line of JSON that tells whether it is whole and the content,
+// or a part of a pack. A note says of a path that has none what else is known.
 const (
 	baseDir  = "base"
 	noteName = "notes"
@@ -98,8 +98,12 @@ func keepBase(name string, head baseHead, content io.Reader) error {
 }
 
 // readBase gives what a session began with at a path; errNoBase where that is not known.
-func (d *state) readBase(path string, since int64) (content []byte, perm uint32, err error) {
-	all, err := os.ReadFile(d.path(baseName(path, since)))
+func (d *state) readBase(b *bases, path string) (content []byte, perm uint32, err error) {
+	if p, ok := b.pack(path); ok {
+		content, err = d.content(p)
+		return content, p.Perm, err
+	}
+	all, err := os.ReadFile(d.path(baseName(path, b.since)))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, 0, errNoBase
 	}
@@ -247,37 +251,62 @@ func (d *state) readNotes(since int64) (all map[string]Noted, damaged int, err e
 // bases are the names of all bases in a private directory, and the notes of a session. Who
 // has the ids of a source's owner cannot look into it.
 type bases struct {
-	since int64
-	names map[string]bool
-	notes map[string]Noted
+	since  int64
+	names  map[string]bool
+	packed func() map[string]packed // by path: mostly nobody asks; nil for none
+	notes  map[string]Noted
 }
 
 func (d *state) bases(since int64) (bases, error) {
 	notes, _, err := d.readNotes(since)
 	dir, more := os.Open(d.path(baseDir))
 	if errors.Is(more, os.ErrNotExist) {
-		return bases{since, nil, notes}, err
+		return bases{since: since, notes: notes}, err
 	}
 	var names []string
 	if more == nil {
 		names, more = dir.Readdirnames(-1)
 		_ = dir.Close() // it was read alone
 	}
-	b := bases{since, make(map[string]bool, len(names)), notes}
+	b := bases{since: since, names: make(map[string]bool, len(names)), notes: notes}
+	lines := make(map[string][]byte)
 	for _, name := range names {
-		b.names[baseDir+"/"+name] = true
+		name = baseDir + "/" + name
+		if !strings.HasPrefix(name, packs(since)) {
+			b.names[name] = true
+			continue
+		}
+		line, e := d.readPack(name)
+		lines[name], more = line, errors.Join(more, e)
+	}
+	if len(lines) > 0 {
+		b.packed = sync.OnceValue(func() map[string]packed { return unpacked(lines) })
 	}
 	return b, errors.Join(err, more)
 }
 
+// pack gives the base of a path that is in a pack.
+func (b *bases) pack(path string) (p packed, ok bool) {
+	if b.packed != nil {
+		p, ok = b.packed()[path]
+	}
+	return p, ok
+}
+
+// file says whether there is a base of a file at a path.
+func (b *bases) file(path string) bool {
+	_, ok := b.pack(path)
+	return ok || len(b.names) > 0 && b.names[baseName(path, b.since)]
+}
+
 // kept says whether what the session began with at a path is known: a file, or nothing.
 func (b *bases) kept(path string) bool {
-	return len(b.names) > 0 && (b.names[baseName(path, b.since)] || b.notes[path].Is == Nothing)
+	return b.file(path) || b.notes[path].Is == Nothing
 }
 
 // has says whether the session is known to have begun with a file at a path.
 func (b *bases) has(path string) bool {
-	return len(b.names) > 0 && (b.names[baseName(path, b.since)] || b.notes[path].Is == Gone || b.notes[path].Is == Some)
+	return b.file(path) || b.notes[path].Is == Gone || b.notes[path].Is == Some
 }
 
 // dirMode gives the permissions of a directory that the session began with.

@@ -35,7 +35,7 @@ type Look struct {
 	// nil.
 	Lost func(what error)
 
-	notes map[string]Noted // as the last Judge has read them; nil before
+	had *bases // as the last Judge has read them; nil before
 }
 
 // Place is a change as far as a Look has to know it.
@@ -69,7 +69,7 @@ func (l *Look) Judge(ctx context.Context, places []Place) ([]Verdict, error) {
 	if err = errors.Join(err, more); err != nil || len(places) == 0 {
 		return verdicts, err
 	}
-	l.notes = had.notes
+	l.had = &had
 	were, before := had.begun(), ""
 	for i := range places {
 		p := &places[i]
@@ -143,17 +143,19 @@ type Base struct {
 // nil where that cannot be read.
 func (l *Look) Base(path string) *Base {
 	d := &state{dir: l.Dir}
-	content, perm, err := d.readBase(path, l.Since)
+	had := l.had
+	if had == nil {
+		b, err := d.bases(l.Since)
+		if err != nil {
+			return nil
+		}
+		had = &b
+	}
+	content, perm, err := d.readBase(had, path)
 	if err == nil {
 		return &Base{File: true, Perm: perm, Content: content}
 	}
-	notes := l.notes
-	if notes == nil {
-		if notes, _, err = d.readNotes(l.Since); err != nil {
-			return nil
-		}
-	}
-	switch n := notes[path]; n.Is {
+	switch n := had.notes[path]; n.Is {
 	case Nothing:
 		return &Base{}
 	case Dir, Mode:
@@ -199,10 +201,15 @@ func (l *Look) Keep(ctx context.Context, paths []string, room int64) (kept int64
 	also = &Unkept{There: make(map[string]Noted)}
 	d := &state{dir: l.Dir}
 	all, err := d.readOwn()
+	has := func(p string) bool { _, none := os.Lstat(d.path(baseName(p, l.Since))); return none == nil }
+	if err == nil && len(paths) > manyBases { // of fewer a second one of some is less than to look
+		var had bases
+		had, err = d.bases(l.Since)
+		has = had.file
+	}
 	paths = slices.DeleteFunc(slices.Clone(paths), func(p string) bool {
 		_, wrote := all[p]
-		_, none := os.Lstat(d.path(baseName(p, l.Since)))
-		return wrote || none == nil
+		return wrote || has(p)
 	})
 	for err == nil && len(paths) > 0 {
 		var some []base
@@ -210,16 +217,21 @@ func (l *Look) Keep(ctx context.Context, paths []string, room int64) (kept int64
 			some, paths, err = l.read(ctx, root, paths, room-kept, also)
 			return err
 		})
-		for i := 0; err == nil && i < len(some); i++ {
-			if l.Room != nil && l.Room(int64(len(some[i].content))) != nil {
-				for _, b := range some[i:] {
-					also.There[b.path] = Noted{Is: Some}
-				}
-				room = kept // the others are noted, and kept no more
+		if err != nil {
+			break
+		}
+		n, bytes := 0, int64(0)
+		for ; n < len(some); n++ {
+			bytes += int64(len(some[n].content))
+			if l.Room != nil && l.Room(bytes) != nil {
 				break
 			}
-			kept += int64(len(some[i].content))
-			err = keepBase(d.path(baseName(some[i].path, l.Since)), some[i].baseHead, bytes.NewReader(some[i].content))
+			kept += int64(len(some[n].content))
+		}
+		err = d.keepAll(l.Since, some[:n])
+		for _, b := range some[n:] {
+			also.There[b.path] = Noted{Is: Some}
+			room = kept // the others are noted, and kept no more
 		}
 	}
 	if err != nil {
@@ -323,10 +335,10 @@ func (s *survey) unchanged(c *change) bool {
 		perm, known := s.bases.dirMode(c.path)
 		return known && c.old == beneath.Dir && perm == c.perm
 	case beneath.File:
-		if !s.bases.names[baseName(c.path, s.job.Since)] {
+		if !s.bases.file(c.path) {
 			return false
 		}
-		content, perm, err := s.state.readBase(c.path, s.job.Since)
+		content, perm, err := s.state.readBase(&s.bases, c.path)
 		return err == nil && perm == c.perm && int64(len(content)) == c.size && sumOf(string(content)) == c.sum
 	}
 	return false

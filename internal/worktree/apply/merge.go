@@ -62,7 +62,7 @@ func (s *survey) merge() error {
 			s.conflicts.add(c.path, c.why)
 			if c.hard {
 				s.conflicts.next = nextHard
-			} else if s.conflicts.next == "" && !s.job.Request.Merge && c.now.Kind == beneath.File && s.bases.names[baseName(c.path, s.job.Since)] {
+			} else if s.conflicts.next == "" && !s.job.Request.Merge && c.now.Kind == beneath.File && s.bases.file(c.path) {
 				s.conflicts.next = nextMerge
 			}
 		case c.why != "" && c.theirs:
@@ -113,7 +113,7 @@ func (s *survey) merged(c *change) (text string, perm uint32, err error) {
 	if o, wrote := s.own[c.path]; wrote && o.Of == "" {
 		return "", 0, errNoBase // what it was changed from is what an earlier job wrote
 	}
-	base, was, err := s.state.readBase(c.path, s.job.Since)
+	base, was, err := s.state.readBase(&s.bases, c.path)
 	if err != nil {
 		return "", 0, err
 	}
