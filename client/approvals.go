@@ -10,12 +10,15 @@ type ApprovalQuery struct {
 	Session string // id or name; "" = all of the tenant
 	After   string // List.Next of the page before
 	Limit   int    // 0 = the daemon's default
+	// AllTenants asks for those of all tenants, for admins.
+	AllTenants bool
 }
 
 func (q ApprovalQuery) values() url.Values {
 	v := url.Values{}
 	setNonEmpty(v, "session", q.Session)
 	setPage(v, q.After, q.Limit)
+	setAllTenants(v, q.AllTenants)
 	return v
 }
 

@@ -50,9 +50,16 @@ const EventCachePromoted = "cache.promoted"
 // ofCaches are the methods of a Client about what the tenant keeps of caches.
 type ofCaches struct{ c *Client }
 
+// CacheQuery selects caches.
+type CacheQuery struct {
+	AllTenants bool // those of all tenants, for admins
+}
+
 // ListCaches lists what the tenant keeps of caches.
-func (x ofCaches) ListCaches(ctx context.Context) (*List[Cache], error) {
-	return fetch[List[Cache]](ctx, x.c, request{method: "GET", path: "/v1/caches"})
+func (x ofCaches) ListCaches(ctx context.Context, q CacheQuery) (*List[Cache], error) {
+	v := url.Values{}
+	setAllTenants(v, q.AllTenants)
+	return fetch[List[Cache]](ctx, x.c, request{method: "GET", path: "/v1/caches", query: v})
 }
 
 // RemoveCache removes what the tenant keeps of a cache. Sessions that have it keep it.

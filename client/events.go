@@ -16,6 +16,8 @@ type EventQuery struct {
 	// Stored asks for what is on record and for nothing that happens later; then
 	// an empty After begins with the first event that there is.
 	Stored bool
+	// AllTenants asks for those of all tenants, for admins.
+	AllTenants bool
 	// Opened, when set, is called each time that the daemon has begun the stream:
 	// what happens from then on is in it. It is called from the loop's goroutine.
 	Opened func()
@@ -31,6 +33,7 @@ func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[Event, erro
 		setNonEmpty(v, "session", q.Session)
 		setNonEmpty(v, "type", q.Type)
 		setFlag(v, "stored", q.Stored)
+		setAllTenants(v, q.AllTenants)
 		last, retry := q.After, c.newRetry()
 		take := func(m message) error {
 			if q.Stored && m.event == EventEnd {

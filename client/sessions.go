@@ -17,6 +17,9 @@ type SessionQuery struct {
 	All    bool
 	After  string // List.Next of the page before
 	Limit  int    // 0 = the daemon's default
+	// AllTenants asks for those of all tenants: for admins, from daemons that have GET
+	// /v1/sessions?tenant=*; others refuse it.
+	AllTenants bool
 }
 
 // CreateSession makes a session and waits until it is ready.
@@ -44,6 +47,7 @@ func (c *Client) ListSessions(ctx context.Context, q SessionQuery) (*List[Sessio
 	}
 	setFlag(v, "all", q.All)
 	setPage(v, q.After, q.Limit)
+	setAllTenants(v, q.AllTenants)
 	return fetch[List[Session]](ctx, c, request{method: "GET", path: "/v1/sessions", query: v})
 }
 
@@ -72,6 +76,13 @@ func (c *Client) EndSession(ctx context.Context, id string, o EndOptions) (*Sess
 
 func sessionPath(id string, below ...string) string {
 	return strings.Join(append([]string{"/v1/sessions", url.PathEscape(id)}, below...), "/")
+}
+
+// setAllTenants asks for what all tenants have.
+func setAllTenants(v url.Values, all bool) {
+	if all {
+		v.Set("tenant", "*")
+	}
 }
 
 func setPage(v url.Values, after string, limit int) {

@@ -30,6 +30,7 @@ type app struct {
 	pagers *sync.WaitGroup
 
 	socket, tenant, token string
+	allTenants            bool // -A, of the commands that have it
 	format                outputFormat
 	noHeaders             bool
 

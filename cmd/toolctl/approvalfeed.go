@@ -42,10 +42,10 @@ const (
 	endingEvery = time.Second
 )
 
-func newApprovalFeed(ctx context.Context, c *client.Client, session string) *approvalFeed {
+func newApprovalFeed(ctx context.Context, c *client.Client, q client.ApprovalQuery) *approvalFeed {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &approvalFeed{client: c, lists: make(chan approvalList), cancel: cancel, done: make(chan struct{})}
-	go func() { defer close(f.done); f.run(ctx, session) }()
+	go func() { defer close(f.done); f.run(ctx, q) }()
 	return f
 }
 
@@ -65,10 +65,10 @@ func (f *approvalFeed) next(ctx context.Context) (approvalList, error) {
 }
 
 // run lists whenever an event or the time says so.
-func (f *approvalFeed) run(ctx context.Context, session string) {
+func (f *approvalFeed) run(ctx context.Context, want client.ApprovalQuery) {
 	events := make(chan approvalEvent)
 	var streamed sync.WaitGroup
-	streamed.Go(func() { f.events(ctx, session, events) })
+	streamed.Go(func() { f.events(ctx, want, events) })
 	defer func() { f.cancel(); streamed.Wait() }()
 	tick := time.NewTicker(relist)
 	defer tick.Stop()
@@ -92,7 +92,7 @@ func (f *approvalFeed) run(ctx context.Context, session string) {
 		case <-ctx.Done():
 			return
 		}
-		pending, err := pendingApprovals(ctx, f.client, session)
+		pending, err := pendingApprovals(ctx, f.client, want)
 		switch {
 		case err == nil:
 			next.pending = known.take(pending, time.Now())
@@ -159,14 +159,14 @@ type approvalEvent struct {
 }
 
 // events tells that the stream has begun, and then of each event.
-func (f *approvalFeed) events(ctx context.Context, session string, to chan<- approvalEvent) {
+func (f *approvalFeed) events(ctx context.Context, want client.ApprovalQuery, to chan<- approvalEvent) {
 	send := func(e approvalEvent) {
 		select {
 		case to <- e:
 		case <-ctx.Done():
 		}
 	}
-	q := client.EventQuery{Session: session, Type: "approval.*", Opened: func() { send(approvalEvent{}) }}
+	q := client.EventQuery{Session: want.Session, AllTenants: want.AllTenants, Type: "approval.*", Opened: func() { send(approvalEvent{}) }}
 	for e, err := range f.client.Events(ctx, q) {
 		x := approvalEvent{err: err}
 		if e.Type == client.EventApprovalReplied {

@@ -19,6 +19,7 @@ Without a subcommand it lists the pending approvals.`
 
 func newApprovalsCommand(a *app) *cobra.Command {
 	var session string
+	all := "list those of all tenants"
 	list := func(c *cobra.Command, _ []string) error { return listApprovals(c.Context(), a, session) }
 	c := &cobra.Command{
 		Use:     "approvals",
@@ -42,15 +43,18 @@ func newApprovalsCommand(a *app) *cobra.Command {
 	}
 	l.Flags().StringVar(&session, "session", "", "only approvals of this session")
 	_ = l.RegisterFlagCompletionFunc("session", always(a.sessions))
+	a.allTenantsFlag(c, all)
+	a.allTenantsFlag(l, all)
 	c.AddCommand(l, newApprovalsWatchCommand(a), newApprovalsAnswerCommand(a), newApprovalsSavedCommand(a))
 	return c
 }
 
 func listApprovals(ctx context.Context, a *app, session string) error {
-	c := a.client()
 	var pending []client.Approval
-	err := a.withSession(ctx, c, session, func(session string) (err error) {
-		pending, err = pendingApprovals(ctx, c, session)
+	err := a.look(ctx, session, func(c *client.Client, session string) (err error) {
+		pending, err = ofTenants(a, func(all bool) ([]client.Approval, error) {
+			return pendingApprovals(ctx, c, client.ApprovalQuery{Session: session, AllTenants: all})
+		}, approvalTenant, "approval")
 		return err
 	})
 	if err != nil {
@@ -58,7 +62,7 @@ func listApprovals(ctx context.Context, a *app, session string) error {
 	}
 	t := a.newTable("ID", "SESSION", "TOOL", "WHAT", "AGE", "EXPIRES")
 	t.ids = []int{0, 1}
-	return printList(a, pending, func(x *client.Approval) string { return x.ID }, t, func(p *client.Approval) {
+	return printTenants(a, pending, func(x *client.Approval) string { return x.ID }, approvalTenant, t, func(p *client.Approval) {
 		t.row(p.ID, p.SessionID, p.Tool, clipped(approvalShort(p), maxShort), ago(p.Created, time.Now()), expiresIn(p, time.Now()))
 	})
 }

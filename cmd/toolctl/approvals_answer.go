@@ -56,7 +56,7 @@ func (s *approvalsAnswerCommand) run(c *cobra.Command, id, word string) error {
 	}
 	cl := s.client()
 	list := func() ([]string, error) {
-		pending, err := pendingApprovals(c.Context(), cl, "")
+		pending, err := pendingApprovals(c.Context(), cl, client.ApprovalQuery{})
 		return namesOf(pending, func(x *client.Approval) string { return x.ID }), err
 	}
 	var approval *client.Approval
@@ -65,7 +65,9 @@ func (s *approvalsAnswerCommand) run(c *cobra.Command, id, word string) error {
 		return err
 	})
 	if err != nil {
-		return err
+		return whose(s.app, err, "approval", id, func() ([]client.Approval, error) {
+			return pendingApprovals(c.Context(), cl, client.ApprovalQuery{AllTenants: true})
+		}, func(x *client.Approval) (string, string) { return x.ID, x.Tenant })
 	}
 	return s.print(view{data: approval, names: []string{approval.ID}, text: func(w io.Writer) {
 		fmt.Fprintf(w, "%s: %s %s\n", line(approval.ID), line(approval.CallID), answered(answer))

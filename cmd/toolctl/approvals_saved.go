@@ -20,11 +20,14 @@ func newApprovalsSavedCommand(a *app) *cobra.Command {
 		Example: "  toolctl approvals saved\n  toolctl approvals saved rm apr_0….1",
 		RunE:    list,
 	}
+	l := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List saved approvals",
+		Example: "  toolctl approvals saved list -o json", Args: cobra.NoArgs, RunE: list,
+	}
+	a.allTenantsFlag(c, "list those of all tenants")
+	a.allTenantsFlag(l, "list those of all tenants")
 	c.AddCommand(
-		&cobra.Command{
-			Use: "list", Aliases: []string{"ls"}, Short: "List saved approvals",
-			Example: "  toolctl approvals saved list -o json", Args: cobra.NoArgs, RunE: list,
-		},
+		l,
 		&cobra.Command{
 			Use: "rm ID...", Short: "Revoke saved approvals",
 			Long:    "Revoke saved approvals. Waiting calls are judged again.",
@@ -37,13 +40,17 @@ func newApprovalsSavedCommand(a *app) *cobra.Command {
 }
 
 func listSavedApprovals(ctx context.Context, a *app) error {
-	saved, err := savedApprovals(ctx, a.client())
+	cl := a.client()
+	tenant := func(s *client.SavedApproval) string { return s.Tenant }
+	saved, err := ofTenants(a, func(all bool) ([]client.SavedApproval, error) {
+		return savedApprovals(ctx, cl, client.ApprovalQuery{AllTenants: all})
+	}, tenant, "saved approval")
 	if err != nil {
 		return err
 	}
 	t := a.newTable("ID", "SCOPE", "ALLOWS", "BY", "AGE", "EXPIRES")
 	t.ids = []int{0}
-	return printList(a, saved, func(x *client.SavedApproval) string { return x.ID }, t, func(s *client.SavedApproval) {
+	return printTenants(a, saved, func(x *client.SavedApproval) string { return x.ID }, tenant, t, func(s *client.SavedApproval) {
 		t.row(s.ID, scopeText(s), clipped(visibleLine(s.Permission+" "+s.Pattern), maxShort), s.By, ago(s.Created, time.Now()), timeText(s.Expires))
 	})
 }
@@ -62,7 +69,7 @@ func scopeText(s *client.SavedApproval) string {
 func revokeApprovals(ctx context.Context, a *app, ids []string) error {
 	c := a.client()
 	list := func() ([]string, error) {
-		saved, err := savedApprovals(ctx, c)
+		saved, err := savedApprovals(ctx, c, client.ApprovalQuery{})
 		return namesOf(saved, func(x *client.SavedApproval) string { return x.ID }), err
 	}
 	return a.forEach(ids, func(ref string) error {
@@ -74,6 +81,9 @@ func revokeApprovals(ctx context.Context, a *app, ids []string) error {
 			id = found
 			return c.RevokeApproval(ctx, id)
 		})
+		err = whose(a, err, "saved approval", id, func() ([]client.SavedApproval, error) {
+			return savedApprovals(ctx, c, client.ApprovalQuery{AllTenants: true})
+		}, func(x *client.SavedApproval) (string, string) { return x.ID, x.Tenant })
 		if err != nil {
 			return fmt.Errorf("revoke %s: %w", ref, err)
 		}

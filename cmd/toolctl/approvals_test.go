@@ -40,7 +40,7 @@ func TestApprovalsList(t *testing.T) {
 		r.want(t, 0, `git push\u{1b}[2K\u{202e}\nx`, "")
 		r.want(t, 0, "expires in 10m", "")
 	}
-	if q := d.asked("GET", "/approvals")[2].query; q != "session=review" {
+	if q := d.asked("GET", "/approvals")[2].query; q != "session=review&tenant=%2A" {
 		t.Errorf("query %q", q)
 	}
 	d.ctl("approvals", "-o", "name").want(t, 0, "apr_1\napr_2\n", "")

@@ -43,6 +43,7 @@ func newApprovalsWatchCommand(a *app) *cobra.Command {
 	f.StringVar(&s.session, "session", "", "only approvals of this session")
 	f.StringVar(&s.scope, "scope", string(client.ScopeSession), "how far always reaches: "+strings.Join(scopes, ", "))
 	_ = c.RegisterFlagCompletionFunc("session", always(a.sessions))
+	s.allTenantsFlag(c, "those of all tenants")
 	_ = c.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions(scopes, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
@@ -51,9 +52,23 @@ func (s *approvalsWatchCommand) run(ctx context.Context) error {
 	if !slices.Contains(scopes, s.scope) {
 		return usagef("no scope %q%s; there are %s", line(s.scope), didYouMean(s.scope, scopes), strings.Join(scopes, ", "))
 	}
-	c := s.client()
-	return s.withSession(ctx, c, s.session, func(session string) error {
-		f := newApprovalFeed(ctx, c, session)
+	return s.look(ctx, s.session, func(c *client.Client, session string) error {
+		// A list says whether all tenants may be asked about, and how much is left out.
+		q := client.ApprovalQuery{Session: session}
+		_, err := ofTenants(s.app, func(all bool) ([]client.Approval, error) {
+			pending, err := pendingApprovals(ctx, c, client.ApprovalQuery{Session: session, AllTenants: all})
+			if err == nil {
+				q.AllTenants = all && s.wantsAll()
+			}
+			return pending, err
+		}, approvalTenant, "approval")
+		if interruption(ctx) != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		f := newApprovalFeed(ctx, c, q)
 		defer f.stop()
 		show := s.follow
 		if s.outTTY && s.format == formatTable && s.openTerminal != nil {
@@ -131,6 +146,6 @@ func (s *approvalsWatchCommand) interactive(ctx context.Context, f *approvalFeed
 	}
 	w := newWatch(0, 0, s.color(), client.Scope(s.scope))
 	return w.run(ctx, s.stdout, keys, first, f.lists, func(do deed) (string, bool) {
-		return perform(ctx, f.client, w, do), do.quit
+		return perform(ctx, s.clientFor, w, do), do.quit
 	})
 }

@@ -250,18 +250,19 @@ func TestWatchInterrupted(t *testing.T) {
 func TestWatchLines(t *testing.T) {
 	for _, tt := range []struct {
 		args                []string
+		tenant              string // what is asked for
 		asked, ended, other string
 	}{
-		{nil, "  asked  apr_1  ses_0123  bash: evil\\n\\u{1b}[2J\n", "  ended  apr_1  timeout\n", "  ended  apr_2  unknown\n"},
-		{[]string{"-o", "json"}, `{"type":"approval.asked","approval":{"id":"apr_1",`, `{"type":"approval.replied","reply":{"id":"apr_1","answer":"timeout"}}` + "\n", `"answer":"unknown"`},
-		{[]string{"-o", "yaml"}, "---\ntype: approval.asked\napproval:\n  id: apr_1\n", "  answer: timeout\n", "answer: unknown"},
-		{[]string{"-o", "name"}, "apr_1\n", "", ""},
+		{nil, "tenant=%2A&", "  asked  apr_1  ses_0123  bash: evil\\n\\u{1b}[2J\n", "  ended  apr_1  timeout\n", "  ended  apr_2  unknown\n"},
+		{[]string{"-o", "json"}, "", `{"type":"approval.asked","approval":{"id":"apr_1",`, `{"type":"approval.replied","reply":{"id":"apr_1","answer":"timeout"}}` + "\n", `"answer":"unknown"`},
+		{[]string{"-o", "yaml"}, "", "---\ntype: approval.asked\napproval:\n  id: apr_1\n", "  answer: timeout\n", "answer: unknown"},
+		{[]string{"-o", "name"}, "", "apr_1\n", "", ""},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			t.Parallel()
 			f := startApprovals(t)
 			r := f.watch(t, false, append(tt.args, "--session", "review")...)
-			if q := f.awaitEvents(t).query; q != "session=review&type=approval.%2A" {
+			if q := f.awaitEvents(t).query; q != "session=review&"+tt.tenant+"type=approval.%2A" {
 				t.Errorf("events %q", q)
 			}
 			f.ask(approval("apr_1", "evil\n\x1b[2J"))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/tool/shell"
 )
 
@@ -32,7 +33,11 @@ func visibleLine(text string) string { return line(shell.Visible(text)) }
 
 // approvalHead names the call that waits.
 func approvalHead(a *client.Approval, now time.Time) string {
-	return fmt.Sprintf("%s  %s  in session %s, profile %s; %s", line(a.ID), line(a.Tool), line(a.SessionID), line(a.Profile), expiresIn(a, now))
+	where := fmt.Sprintf("in session %s, profile %s", line(a.SessionID), line(a.Profile))
+	if a.Tenant != auth.DefaultTenant {
+		where += ", tenant " + line(a.Tenant)
+	}
+	return fmt.Sprintf("%s  %s  %s; %s", line(a.ID), line(a.Tool), where, expiresIn(a, now))
 }
 
 func expiresIn(a *client.Approval, now time.Time) string {

@@ -118,7 +118,7 @@ func (k *asker) ask(ctx context.Context, keys *keyboard, a *client.Approval) (an
 		if answer = do.answer; answer != nil {
 			return "", true
 		}
-		return perform(ctx, k.client, w, do), false
+		return perform(ctx, func(string) *client.Client { return k.client }, w, do), false
 	})
 	return answer
 }
@@ -174,7 +174,7 @@ func whyAsked(p *client.Approval, r *client.ApprovalRequest) string {
 // sayPending says that a call waits that nobody waits for here.
 func sayPending(ctx context.Context, a *app, c *client.Client, call *client.Call) {
 	p := call.Permission
-	pending, err := pendingApprovals(ctx, c, call.SessionID)
+	pending, err := pendingApprovals(ctx, c, client.ApprovalQuery{Session: call.SessionID})
 	if err != nil {
 		pending = nil // as with a token, which may not see them
 	}
@@ -188,16 +188,16 @@ func sayPending(ctx context.Context, a *app, c *client.Client, call *client.Call
 	a.say("%s waits for approval %s (asked by %s): \"toolctl approvals watch\" shows it to those who may answer", line(call.ID), line(p.ApprovalID), line(p.Rule))
 }
 
-// perform does what a key asked for, and gives what to print.
-func perform(ctx context.Context, c *client.Client, w *watch, do deed) string {
+// perform does what a key asked for, by the client of the tenant whose approval it is, and gives what to print.
+func perform(ctx context.Context, of func(tenant string) *client.Client, w *watch, do deed) string {
 	first := w.first()
 	switch {
 	case first == nil:
 	case do.answer != nil:
-		_, err := c.AnswerApproval(ctx, first.ID, *do.answer)
+		_, err := of(first.Tenant).AnswerApproval(ctx, first.ID, *do.answer)
 		return w.replied(*do.answer, err, time.Now())
 	case do.full:
-		call, err := c.GetCall(ctx, first.CallID)
+		call, err := of(first.Tenant).GetCall(ctx, first.CallID)
 		if err != nil {
 			return "  " + line(first.CallID) + ": " + line(err.Error()) + "\n"
 		}

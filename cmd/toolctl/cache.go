@@ -40,24 +40,35 @@ func newCacheCommand(a *app) *cobra.Command {
 }
 
 func newCacheListCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List what is kept of caches",
 		Example: "  toolctl cache ls\n  toolctl cache ls -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			l, err := a.client().ListCaches(c.Context())
+			cl := a.client()
+			caches, err := ofTenants(a, func(all bool) ([]client.Cache, error) {
+				l, err := cl.ListCaches(c.Context(), client.CacheQuery{AllTenants: all})
+				if err != nil {
+					return nil, err
+				}
+				return l.Items, nil
+			}, cacheTenant, "cache")
 			if err != nil {
 				return err
 			}
-			return printCaches(a, l.Items)
+			return printCaches(a, caches)
 		},
 	}
+	a.allTenantsFlag(c, "list those of all tenants")
+	return c
 }
+
+func cacheTenant(x *client.Cache) string { return x.Tenant }
 
 func printCaches(a *app, caches []client.Cache) error {
 	t := a.newTable("NAME", "MODE", "BYTES", "SIZE", "MADE", "USED", "OF SESSION")
 	t.empty = "nothing is kept of caches; begin with: toolctl cache fill NAME, or toolctl cache promote SESSION NAME"
-	return printList(a, caches, func(x *client.Cache) string { return x.Name }, t, func(x *client.Cache) {
+	return printTenants(a, caches, func(x *client.Cache) string { return x.Name }, cacheTenant, t, func(x *client.Cache) {
 		t.row(x.Name, string(x.Mode), bytesShort(x.Bytes), sizeText(x.Size), ago(x.Made, time.Now()), ago(x.Used, time.Now()), x.Session)
 	})
 }

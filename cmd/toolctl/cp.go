@@ -118,7 +118,7 @@ func noticeApprovals(ctx context.Context, a *app, c *client.Client, session stri
 				return
 			case <-tick.C:
 			}
-			pending, err := pendingApprovals(ctx, c, session)
+			pending, err := pendingApprovals(ctx, c, client.ApprovalQuery{Session: session})
 			if err != nil {
 				return
 			}

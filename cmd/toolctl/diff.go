@@ -90,8 +90,7 @@ func (d *diffCommand) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	c := d.client()
-	return d.withSession(ctx, c, args[0], func(session string) error {
+	return d.look(ctx, args[0], func(c *client.Client, session string) error {
 		return withCheckpoint(ctx, c, session, d.against, func(checkpoint string) error {
 			q := client.DiffQuery{Paths: paths, Exclude: d.exclude, NoIgnored: d.noIgnored, Against: checkpoint}
 			if d.format == formatTable && !d.stat && !d.nameStatus {

@@ -15,6 +15,7 @@ type eventsCommand struct {
 	*app
 	session, kind, after string
 	follow               bool
+	tenants              bool // there is more than one tenant, and a column for it
 }
 
 func newEventsCommand(a *app) *cobra.Command {
@@ -24,7 +25,8 @@ func newEventsCommand(a *app) *cobra.Command {
 		Short: "Show what happens in the daemon",
 		Long: `Show events: sessions that begin and end, calls, approvals, edited files. Without
 --follow it shows the stored events and exits; with it, new events (or those after
---after) until Ctrl-C. It goes on when the daemon restarts.`,
+--after) until Ctrl-C. It goes on when the daemon restarts. Admins see those of all
+tenants; -o json has one tenant's without -A.`,
 		Example: `  toolctl events
   toolctl events --follow --session review
   toolctl events --follow --type 'call.*' -o json`,
@@ -36,6 +38,7 @@ func newEventsCommand(a *app) *cobra.Command {
 	f.StringVar(&s.session, "session", "", "only events of this session")
 	f.StringVar(&s.kind, "type", "", "only this type, or a prefix with * (call.*)")
 	f.StringVar(&s.after, "after", "", "begin after the event with this id")
+	s.allTenantsFlag(c, "those of all tenants")
 	_ = c.RegisterFlagCompletionFunc("session", always(a.sessions))
 	_ = c.RegisterFlagCompletionFunc("type", cobra.FixedCompletions([]string{
 		client.EventSessionCreated, client.EventSessionUpdated, client.EventSessionEnded, client.EventSessionLost,
@@ -48,9 +51,29 @@ func newEventsCommand(a *app) *cobra.Command {
 }
 
 func (s *eventsCommand) run(ctx context.Context) error {
-	c := s.client()
-	return s.withSession(ctx, c, s.session, func(session string) error {
-		return eachEvent(ctx, c, client.EventQuery{Session: session, Type: s.kind, After: s.after, Stored: !s.follow}, s.show)
+	if err := s.checkTenants(); err != nil {
+		return err
+	}
+	return s.look(ctx, s.session, func(c *client.Client, session string) error {
+		q := client.EventQuery{Session: session, Type: s.kind, After: s.after, Stored: !s.follow, AllTenants: true}
+		if s.wantsAll() && s.format == formatTable {
+			usage, err := c.Usage(ctx) // admins alone get it
+			s.tenants = err == nil && len(usage) > 1
+		}
+		others := 0
+		err := eachEvent(ctx, c, q, func(e client.Event) error {
+			if !s.wantsAll() && s.stranger(e.Tenant) {
+				others++
+				return nil
+			}
+			return s.show(e)
+		})
+		if refusesAll(err) && !s.allTenants {
+			q.AllTenants = false
+			err = eachEvent(ctx, c, q, s.show)
+		}
+		s.sayOthers(others, "event")
+		return err
 	})
 }
 
@@ -72,7 +95,11 @@ func eachEvent(ctx context.Context, c *client.Client, q client.EventQuery, show 
 
 func (s *eventsCommand) show(e client.Event) error {
 	return s.printNext(view{data: e, names: []string{e.ID}, text: func(w io.Writer) {
-		fmt.Fprintf(w, "%s  %-16s  %s  %s  %s\n", e.Time.Local().Format(time.TimeOnly+".000"),
+		of := ""
+		if s.tenants {
+			of = fmt.Sprintf("%-8s  ", line(e.Tenant))
+		}
+		fmt.Fprintf(w, "%s  %s%-16s  %s  %s  %s\n", e.Time.Local().Format(time.TimeOnly+".000"), of,
 			line(e.Type), line(e.Session), line(e.Call), line(string(e.Data)))
 	}})
 }

@@ -69,6 +69,7 @@ func exitCode(err error) int {
 	var decided *exitError
 	var answered *client.Error
 	var missing *missingError
+	var elsewhere *elsewhereError
 	var stopped *interruptedError
 	switch {
 	case err == nil:
@@ -81,7 +82,7 @@ func exitCode(err error) int {
 		return exitSignal + int(syscall.SIGPIPE)
 	case errors.As(err, &answered):
 		return codeOfAnswer(answered.Code)
-	case errors.As(err, &missing):
+	case errors.As(err, &missing), errors.As(err, &elsewhere):
 		return exitNotFound
 	case errors.Is(err, context.DeadlineExceeded):
 		return exitTimeout

@@ -87,6 +87,9 @@ func (a *app) findSession(ctx context.Context, c *client.Client, ref string) (st
 			return id, err
 		}
 	}
+	if e := a.elsewhere(ctx, c, ref); e != nil {
+		return "", e
+	}
 	what := fmt.Sprintf("no session is named %q%s", ref, didYouMean(ref, names))
 	if strings.HasPrefix(ref, "ses_") {
 		what = fmt.Sprintf("no session has an id that is %q or begins so", ref)

@@ -51,8 +51,7 @@ guess among those that ran.`,
 }
 
 func (s *networkLogCommand) run(ctx context.Context, ref string) error {
-	c := s.client()
-	return s.withSession(ctx, c, ref, func(session string) error {
+	return s.look(ctx, ref, func(c *client.Client, session string) error {
 		shown := 0
 		err := eachEvent(ctx, c, client.EventQuery{Session: session, Type: "network.*", Stored: !s.follow}, func(e client.Event) error {
 			var r client.NetworkRecord

@@ -40,14 +40,16 @@ func listCalls(ctx context.Context, c *client.Client, session string, q client.C
 }
 
 // pendingApprovals reads all pages.
-func pendingApprovals(ctx context.Context, c *client.Client, session string) ([]client.Approval, error) {
+func pendingApprovals(ctx context.Context, c *client.Client, q client.ApprovalQuery) ([]client.Approval, error) {
 	return allPages(func(after string) (*client.List[client.Approval], error) {
-		return c.ListApprovals(ctx, client.ApprovalQuery{Session: session, After: after})
+		q.After = after
+		return c.ListApprovals(ctx, q)
 	})
 }
 
-func savedApprovals(ctx context.Context, c *client.Client) ([]client.SavedApproval, error) {
+func savedApprovals(ctx context.Context, c *client.Client, q client.ApprovalQuery) ([]client.SavedApproval, error) {
 	return allPages(func(after string) (*client.List[client.SavedApproval], error) {
-		return c.ListSavedApprovals(ctx, client.ApprovalQuery{After: after})
+		q.After = after
+		return c.ListSavedApprovals(ctx, q)
 	})
 }

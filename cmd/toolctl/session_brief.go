@@ -4,6 +4,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
 )
 
 func newSessionBriefCommand(a *app) *cobra.Command {
@@ -16,8 +18,7 @@ network, limits, programs and tools.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: inOrder(a.sessions),
 		RunE: func(c *cobra.Command, args []string) error {
-			cl := a.client()
-			return a.withSession(c.Context(), cl, args[0], func(session string) error {
+			return a.look(c.Context(), args[0], func(cl *client.Client, session string) error {
 				text, err := cl.Brief(c.Context(), session)
 				if err != nil {
 					return err

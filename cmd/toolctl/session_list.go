@@ -30,7 +30,7 @@ func newSessionListCommand(a *app) *cobra.Command {
 			}
 			q := client.SessionQuery{State: client.SessionState(state), Labels: want, All: all}
 			return watch.run(c.Context(), a, func(ctx context.Context) error {
-				sessions, err := listSessions(ctx, a.client(), q)
+				sessions, err := a.tenantSessions(ctx, q)
 				if err != nil {
 					return err
 				}
@@ -42,6 +42,7 @@ func newSessionListCommand(a *app) *cobra.Command {
 	c.Flags().StringArrayVar(&labels, "label", nil, "only those with this label `K=V` (repeatable)")
 	c.Flags().StringVar(&state, "state", "", "only those in this state")
 	c.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	a.allTenantsFlag(c, "list those of all tenants")
 	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
 		[]string{"creating", "ready", "ending", "ended", "lost"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
@@ -50,7 +51,7 @@ func newSessionListCommand(a *app) *cobra.Command {
 func printSessions(a *app, sessions []client.Session) error {
 	t := a.newTable("ID", "NAME", "STATE", "WORKTREE", "AGE", "LABELS")
 	t.ids, t.ends = []int{0}, []int{3}
-	return printList(a, sessions, func(x *client.Session) string { return x.ID }, t, func(s *client.Session) {
+	return printTenants(a, sessions, func(x *client.Session) string { return x.ID }, sessionTenant, t, func(s *client.Session) {
 		t.row(s.ID, s.Name, string(s.State), worktreeShort(s.Worktree), ago(s.Created, time.Now()), formatLabels(s.Labels))
 		t.paint(2, wordColor(s.State))
 	})

@@ -46,15 +46,14 @@ its call. With -o json it prints each call when it has finished, one per line.`,
 }
 
 func (s *sessionLogsCommand) run(ctx context.Context, args []string) error {
-	c := s.client()
 	if len(args) == 2 {
-		return s.withSession(ctx, c, args[0], func(ref string) error { return s.one(ctx, c, ref, args[1]) })
+		return s.look(ctx, args[0], func(c *client.Client, ref string) error { return s.one(ctx, c, ref, args[1]) })
 	}
 	if s.follow {
-		return s.withSession(ctx, c, args[0], func(ref string) error { return s.followAll(ctx, c, ref) })
+		return s.look(ctx, args[0], func(c *client.Client, ref string) error { return s.followAll(ctx, c, ref) })
 	}
 	var calls []client.Call
-	err := s.withSession(ctx, c, args[0], func(ref string) (err error) {
+	err := s.look(ctx, args[0], func(c *client.Client, ref string) (err error) {
 		calls, err = listCalls(ctx, c, ref, client.CallQuery{Tool: s.tool})
 		return err
 	})

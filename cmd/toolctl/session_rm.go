@@ -35,12 +35,16 @@ Changes in a worktree of mode overlay are kept for a time, of which it tells, un
 			if s.all == (len(args) > 0) {
 				return errors.New("name the sessions to end, or --all of them")
 			}
+			if s.allTenants && !s.all {
+				return errors.New("-A goes with --all: it ends the sessions of all tenants")
+			}
 			return nil
 		},
 		ValidArgsFunction: always(a.sessions),
 		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
 	}
-	c.Flags().BoolVar(&s.all, "all", false, "end all sessions")
+	c.Flags().BoolVar(&s.all, "all", false, "end all sessions, for admins those of the tenant they act for")
+	a.allTenantsFlag(c, "with --all: those of all tenants")
 	c.Flags().BoolVar(&s.keep, "keep", false, "keep the saved outputs until their retention")
 	c.Flags().BoolVar(&s.discard, "discard", false, "drop what changed in a worktree of mode overlay")
 	c.Flags().BoolVar(&s.force, "force", false, "give running calls no grace")
@@ -48,19 +52,19 @@ Changes in a worktree of mode overlay are kept for a time, of which it tells, un
 }
 
 func (s *sessionRmCommand) run(ctx context.Context, refs []string) error {
-	c := s.client()
+	of := map[string]string{} // the tenants of sessions
 	if s.all {
-		sessions, err := listSessions(ctx, c, client.SessionQuery{})
+		sessions, err := s.changing(ctx)
 		if err != nil {
 			return err
 		}
 		for _, x := range sessions {
-			refs = append(refs, x.ID)
+			refs, of[x.ID] = append(refs, x.ID), x.Tenant
 		}
 	}
 	ended := []client.Session{}
 	failed := s.forEach(refs, func(ref string) error {
-		x, err := s.end(ctx, c, ref)
+		x, err := s.end(ctx, s.clientFor(of[ref]), ref)
 		if err != nil {
 			return fmt.Errorf("end %s: %w", ref, err)
 		}

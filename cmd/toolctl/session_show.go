@@ -19,11 +19,13 @@ func newSessionShowCommand(a *app) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: inOrder(a.sessions),
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := a.session(c.Context(), a.client(), args[0])
-			if err != nil {
-				return err
-			}
-			return a.print(view{data: s, names: []string{s.ID}, text: func(w io.Writer) { sessionText(a, w, s) }})
+			return a.look(c.Context(), args[0], func(cl *client.Client, ref string) error {
+				s, err := cl.GetSession(c.Context(), ref)
+				if err != nil {
+					return err
+				}
+				return a.print(view{data: s, names: []string{s.ID}, text: func(w io.Writer) { sessionText(a, w, s) }})
+			})
 		},
 	}
 }

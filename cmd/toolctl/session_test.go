@@ -77,7 +77,7 @@ func TestSessionList(t *testing.T) {
 	if !strings.HasPrefix(r.stdout, "ID        NAME         STATE  WORKTREE     AGE") || strings.Count(r.stdout, "\n") != 3 {
 		t.Errorf("table:\n%s", r.stdout)
 	}
-	if q := d.asked("GET", "/sessions")[0].query; q != "all=1&label=job%3D42&state=ready" {
+	if q := d.asked("GET", "/sessions")[0].query; q != "all=1&label=job%3D42&state=ready&tenant=%2A" {
 		t.Errorf("query %q", q)
 	}
 	if r := d.ctl("session", "list", "-o", "name"); r.stdout != "ses_0123\nses_2\n" {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +21,8 @@ type daemonStatus struct {
 	Version  client.Version `json:"version"`
 	Health   client.Health  `json:"health"`
 	Sessions map[string]int `json:"sessions"` // by state, of those that are not over
-	Calls    int            `json:"calls"`    // pending and running
+	tenants  map[string]int // how many of them are of each tenant
+	Calls    int            `json:"calls"` // pending and running
 	// Approvals are pending.
 	Approvals int `json:"approvals"`
 }
@@ -30,13 +33,14 @@ func newStatusCommand(a *app) *cobra.Command {
 		Use:   "status",
 		Short: "Show whether the daemon works, and what runs now",
 		Long: `Show which daemon answers, whether it takes sessions and calls, and what you have
-there now: sessions, unfinished calls, pending approvals. Exits with 1 when the
-daemon takes no work, with 6 when there is no daemon.`,
+there now: sessions, unfinished calls, pending approvals. For admins that is what all
+tenants have; -o json is about one tenant without -A. Exits with 1 when the daemon
+takes no work, with 6 when there is no daemon.`,
 		Example: "  toolctl status\n  toolctl status -w\n  toolctl status -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return watch.run(c.Context(), a, func(ctx context.Context) error {
-				s, err := readStatus(ctx, a.client())
+				s, err := readStatus(ctx, a)
 				if err != nil {
 					return err
 				}
@@ -51,11 +55,13 @@ daemon takes no work, with 6 when there is no daemon.`,
 		},
 	}
 	watch.register(c)
+	a.allTenantsFlag(c, "count what all tenants have")
 	return c
 }
 
-func readStatus(ctx context.Context, c *client.Client) (*daemonStatus, error) {
-	s := &daemonStatus{Socket: c.Socket(), Sessions: map[string]int{}}
+func readStatus(ctx context.Context, a *app) (*daemonStatus, error) {
+	c := a.client()
+	s := &daemonStatus{Socket: c.Socket(), Sessions: map[string]int{}, tenants: map[string]int{}}
 	v, err := c.Version(ctx)
 	if err != nil {
 		return nil, err
@@ -65,19 +71,22 @@ func readStatus(ctx context.Context, c *client.Client) (*daemonStatus, error) {
 		return nil, err
 	}
 	s.Version, s.Health = *v, *h
-	sessions, err := listSessions(ctx, c, client.SessionQuery{})
+	sessions, err := a.tenantSessions(ctx, client.SessionQuery{})
 	if err != nil {
 		return nil, err
 	}
 	for i := range sessions {
 		s.Sessions[string(sessions[i].State)]++
-		n, err := unfinished(ctx, c, sessions[i].ID)
+		s.tenants[sessions[i].Tenant]++
+		n, err := unfinished(ctx, a.clientFor(sessions[i].Tenant), sessions[i].ID)
 		if err != nil {
 			return nil, err
 		}
 		s.Calls += len(n)
 	}
-	pending, err := pendingApprovals(ctx, c, "")
+	pending, err := ofTenants(a, func(all bool) ([]client.Approval, error) {
+		return pendingApprovals(ctx, c, client.ApprovalQuery{AllTenants: all})
+	}, approvalTenant, "approval")
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +108,9 @@ func unfinished(ctx context.Context, c *client.Client, session string) ([]client
 	return all, nil
 }
 
+// maxTenants bounds how many tenants status names; "toolctl usage" has them all.
+const maxTenants = 8
+
 func statusText(a *app, w io.Writer, s *daemonStatus) {
 	t := a.pairs()
 	t.wraps = true
@@ -119,6 +131,13 @@ func statusText(a *app, w io.Writer, s *daemonStatus) {
 		}
 	}
 	t.row("sessions", cmp.Or(strings.Join(states, ", "), "none"))
+	if len(s.tenants) > 1 || len(s.tenants) == 1 && s.tenants[a.own()] == 0 {
+		var of []string
+		for _, name := range slices.Sorted(maps.Keys(s.tenants)) {
+			of = append(of, fmt.Sprintf("%d of %s", s.tenants[name], name))
+		}
+		t.row("tenants", firstFew(of, maxTenants))
+	}
 	t.row("calls", fmt.Sprintf("%d running or waiting", s.Calls))
 	t.row("approvals", fmt.Sprintf("%d pending", s.Approvals))
 	t.write(w)

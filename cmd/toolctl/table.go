@@ -65,6 +65,12 @@ func (t *table) row(texts ...string) {
 	t.rows = append(t.rows, cells)
 }
 
+// add gives the last row one more field; its text may be hostile.
+func (t *table) add(text string) {
+	last := len(t.rows) - 1
+	t.rows[last] = append(t.rows[last], cell{text: line(text)})
+}
+
 // paint colours a field of the last row.
 func (t *table) paint(column, color int) { t.rows[len(t.rows)-1][column].color = color }
 

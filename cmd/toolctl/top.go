@@ -51,6 +51,7 @@ y. c, m, p, n and t sort by CPU, memory, processes, name and age; q quits.`,
 	}
 	c.Flags().StringVar(&t.interval, "interval", "2s", "`duration` between updates")
 	c.Flags().Var(choice[topSort]{&t.sort, topSorts, "column"}, "sort", "by "+strings.Join(topSorts, ", "))
+	t.allTenantsFlag(c, "those of all tenants")
 	_ = c.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(topSorts, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
@@ -60,11 +61,10 @@ func (t *topCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c := t.client()
 	if t.outTTY && t.format == formatTable && t.openTerminal != nil {
-		return t.interactive(ctx, c, time.Duration(ms)*time.Millisecond)
+		return t.interactive(ctx, time.Duration(ms)*time.Millisecond)
 	}
-	rows, err := t.look(ctx, c)
+	rows, err := t.measure(ctx)
 	if err != nil {
 		return err
 	}
@@ -78,9 +78,9 @@ func (t *topCommand) run(ctx context.Context) error {
 	return printSessions(t.app, sessions)
 }
 
-// look lists the sessions, with the usage that the list has of each.
-func (t *topCommand) look(ctx context.Context, c *client.Client) ([]topRow, error) {
-	listed, err := listSessions(ctx, c, client.SessionQuery{})
+// measure lists the sessions, with the usage that the list has of each.
+func (t *topCommand) measure(ctx context.Context) ([]topRow, error) {
+	listed, err := t.tenantSessions(ctx, client.SessionQuery{})
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +127,10 @@ func (t *topCommand) table(rows []topRow, chosen string) *table {
 		headers = append([]string{" "}, headers...)
 	}
 	table := t.newTable(headers...)
+	tenants := slices.ContainsFunc(rows, func(r topRow) bool { return t.stranger(r.Tenant) })
+	if tenants && table.headers > 0 {
+		table.add("TENANT")
+	}
 	first := len(headers) - 9
 	table.ids = []int{first}
 	for i := range rows {
@@ -148,6 +152,9 @@ func (t *topCommand) table(rows []topRow, chosen string) *table {
 			row = append([]string{mark}, row...)
 		}
 		table.row(row...)
+		if tenants {
+			table.add(r.Tenant)
+		}
 		table.paint(first+2, wordColor(r.State))
 	}
 	return table
@@ -201,8 +208,8 @@ func (o topSort) apply(rows []topRow) {
 }
 
 // interactive draws again and again, and does what keys ask for.
-func (t *topCommand) interactive(ctx context.Context, c *client.Client, every time.Duration) error {
-	rows, err := t.look(ctx, c)
+func (t *topCommand) interactive(ctx context.Context, every time.Duration) error {
+	rows, err := t.measure(ctx)
 	if interruption(ctx) != nil {
 		return nil // Ctrl-C is how it ends
 	}
@@ -213,7 +220,7 @@ func (t *topCommand) interactive(ctx context.Context, c *client.Client, every ti
 	if err != nil {
 		return err
 	}
-	done := newTopDeeds(ctx, c)
+	done := newTopDeeds(ctx, t.clientFor)
 	defer func() {
 		done.stop()
 		fmt.Fprintln(t.stdout)
@@ -245,7 +252,7 @@ func (t *topCommand) interactive(ctx context.Context, c *client.Client, every ti
 				t.sort.apply(s.rows)
 				continue
 			case do.follow != "":
-				if err := t.follow(ctx, c, do.follow, k); err != nil {
+				if err := t.follow(ctx, t.clientFor(do.tenant), do.follow, k); err != nil {
 					s.said = err.Error()
 				}
 			case do.end != "" || do.abort != "":
@@ -255,7 +262,7 @@ func (t *topCommand) interactive(ctx context.Context, c *client.Client, every ti
 				continue
 			}
 		}
-		rows, err := t.look(ctx, c)
+		rows, err := t.measure(ctx)
 		if interruption(ctx) != nil {
 			return nil
 		}

@@ -26,6 +26,7 @@ type topDeed struct {
 	quit               bool
 	sort               topSort
 	follow, abort, end string // ids of sessions
+	tenant             string // whose the session is
 }
 
 // choice is the session that keys are about.
@@ -84,11 +85,11 @@ func (s *topScreen) press(keys string) topDeed {
 	case "\x1b[B", "\x1bOB", "j":
 		s.chosen = s.rows[min(at+1, len(s.rows)-1)].ID
 	case "f", "\r", "\n":
-		return topDeed{follow: s.chosen}
+		return topDeed{follow: s.chosen, tenant: s.rows[at].Tenant}
 	case "a":
-		s.asked = topDeed{abort: s.chosen}
+		s.asked = topDeed{abort: s.chosen, tenant: s.rows[at].Tenant}
 	case "e":
-		s.asked = topDeed{end: s.chosen}
+		s.asked = topDeed{end: s.chosen, tenant: s.rows[at].Tenant}
 	}
 	return topDeed{}
 }
@@ -147,14 +148,14 @@ func (s *topScreen) prompt(sort topSort) []string {
 type topDeeds struct {
 	ctx    context.Context // that of the screen
 	cancel context.CancelFunc
-	client *client.Client
+	of     func(tenant string) *client.Client
 	said   chan string
 	wait   sync.WaitGroup
 }
 
-func newTopDeeds(ctx context.Context, c *client.Client) *topDeeds {
+func newTopDeeds(ctx context.Context, of func(tenant string) *client.Client) *topDeeds {
 	ctx, cancel := context.WithCancel(ctx)
-	return &topDeeds{ctx: ctx, cancel: cancel, client: c, said: make(chan string)}
+	return &topDeeds{ctx: ctx, cancel: cancel, of: of, said: make(chan string)}
 }
 
 func (d *topDeeds) start(do topDeed) {
@@ -171,8 +172,9 @@ func (d *topDeeds) start(do topDeed) {
 }
 
 func (d *topDeeds) perform(do topDeed) (string, error) {
+	c := d.of(do.tenant)
 	if do.end != "" {
-		s, err := d.client.EndSession(d.ctx, do.end, client.EndOptions{})
+		s, err := c.EndSession(d.ctx, do.end, client.EndOptions{})
 		if err != nil {
 			return "", err
 		}
@@ -181,11 +183,11 @@ func (d *topDeeds) perform(do topDeed) (string, error) {
 		}
 		return s.ID + " ended", nil
 	}
-	calls, err := unfinished(d.ctx, d.client, do.abort)
+	calls, err := unfinished(d.ctx, c, do.abort)
 	if err != nil {
 		return "", err
 	}
-	ended, failed := abortAll(d.ctx, d.client, calls)
+	ended, failed := abortAll(d.ctx, c, calls)
 	return plural(len(ended), "call") + " of " + do.abort + " aborted", failed
 }
 

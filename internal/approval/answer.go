@@ -33,7 +33,7 @@ func (d *Desk) List(p auth.Principal, session, after string, limit int) (client.
 		return list, fault.Invalid.Errorf("after %q is not the id of an approval", plain.Cut(after, maxShown))
 	}
 	all := d.of(func(a *Pending) bool {
-		return a.told.Load() && a.Row.Tenant == p.Tenant && (session == "" || a.Row.SessionID == session) && a.Row.ID > after
+		return a.told.Load() && p.Sees(a.Row.Tenant, a.Row.SessionID) && (session == "" || a.Row.SessionID == session) && a.Row.ID > after
 	})
 	slices.SortFunc(all, func(a, b *Pending) int { return strings.Compare(a.Row.ID, b.Row.ID) })
 	for i, a := range all {
@@ -228,11 +228,14 @@ func (d *Desk) savedBy(w *Pending, by string, a client.ApprovalAnswer) ([]*store
 	return all, nil
 }
 
-// Saved lists what approvers of p's tenant have saved: for one session alone, "" for
-// all, after the id after, and no more than limit.
+// Saved lists what approvers of the tenants that p asks about have saved: for one session
+// alone, "" for all, after the id after, and no more than limit.
 func (d *Desk) Saved(p auth.Principal, session, after string, limit int) client.List[client.SavedApproval] {
 	list := client.List[client.SavedApproval]{Items: []client.SavedApproval{}}
-	all := d.savedOf(p.Tenant, time.Now())
+	var all []*store.SavedApproval
+	for _, tenant := range d.savers(p) {
+		all = append(all, d.savedOf(tenant, time.Now())...)
+	}
 	slices.SortFunc(all, func(a, b *store.SavedApproval) int { return strings.Compare(a.ID, b.ID) })
 	for _, v := range all {
 		switch {

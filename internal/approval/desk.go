@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
@@ -334,6 +336,16 @@ func ends(v *store.SavedApproval, now time.Time) time.Time {
 	m := steady.Now()
 	m.Wall = now
 	return now.Add(m.Left(*v.Expires, v.Until))
+}
+
+// savers are the tenants that p asks about, of those that have saved something.
+func (d *Desk) savers(p auth.Principal) []string {
+	if !p.AllTenants {
+		return []string{p.Tenant}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Keys(d.saved))
 }
 
 // savedOf lists the saved rules of a tenant that have not expired.

@@ -24,6 +24,9 @@ type Principal struct {
 	PID      int32
 	Tenant   string
 	Admin    bool
+	// AllTenants is set when an admin asks about what all tenants have. Tenant is the one
+	// that the admin acts for all the same.
+	AllTenants bool
 	// Session is set when the request came with a session's bearer token: it is
 	// then good for calls in that session and nothing else. SessionName is the
 	// session's name, "" for none.
@@ -32,7 +35,15 @@ type Principal struct {
 
 // Sees reports whether what belongs to a session of a tenant exists for p.
 func (p Principal) Sees(tenant, session string) bool {
-	return tenant == p.Tenant && (p.Session == "" || p.Session == session)
+	return (p.AllTenants || tenant == p.Tenant) && (p.Session == "" || p.Session == session)
+}
+
+// Of is whose things p asks about: a tenant, "" for all of them.
+func (p Principal) Of() string {
+	if p.AllTenants {
+		return ""
+	}
+	return p.Tenant
 }
 
 // Whole refuses a session's token where a user is wanted.

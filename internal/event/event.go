@@ -114,7 +114,7 @@ func (h *Hub) drop(s *subscriber) {
 }
 
 func (s *subscriber) wants(e client.Event) bool {
-	if e.Tenant != s.tenant || s.filter.Session != "" && e.Session != s.filter.Session {
+	if s.tenant != "" && e.Tenant != s.tenant || s.filter.Session != "" && e.Session != s.filter.Session {
 		return false
 	}
 	if prefix, ok := strings.CutSuffix(s.filter.Type, "*"); ok {
@@ -126,7 +126,7 @@ func (s *subscriber) wants(e client.Event) bool {
 	return e.Type == s.filter.Type
 }
 
-// Subscribe starts a stream of a tenant's events, until ctx ends. The channel is closed
+// Subscribe starts a stream of a tenant's events, of all tenants' for "", until ctx ends. The channel is closed
 // when its reader is too slow. What is stored is read after the live stream was
 // joined, so nothing falls between the two.
 func (h *Hub) Subscribe(ctx context.Context, tenant string, f Filter) (<-chan client.Event, error) {

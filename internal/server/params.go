@@ -47,9 +47,15 @@ const (
 	maxChanges = 10_000
 )
 
+// tenantName is the parameter of tenantParam.
+const tenantName = "tenant"
+
 var (
 	afterParam = param{name: "after", kind: text, doc: "next of the previous page"}
 	limitParam = param{name: "limit", kind: count, doc: "items per page, at most 1000; 0 or absent means 100"}
+
+	// tenantParam is of lists: what changes something is about one tenant at a time.
+	tenantParam = param{name: tenantName, values: []string{"*"}, doc: "of all tenants, for admins; absent means the one that is asked for"}
 
 	toolParams = []param{
 		{name: "profile", doc: "only what this profile may see"},
@@ -63,7 +69,7 @@ var (
 		{name: "state", values: []string{"creating", "ready", "ending", "ended", "lost"}, doc: "only those in this state"},
 		{name: "label", many: true, doc: "only those with this label, key=value; may be repeated, all must match"},
 		{name: "all", kind: yesNo, doc: "also those that have ended"},
-		afterParam, limitParam,
+		afterParam, limitParam, tenantParam,
 	}
 	endParams = []param{
 		{name: "force", kind: yesNo, doc: "running calls get no grace"},
@@ -103,10 +109,11 @@ var (
 		{name: "session", kind: ident, doc: "only those of this session"},
 		{name: "type", doc: "only those of this type; a final * matches any rest"},
 		{name: "stored", kind: yesNo, doc: "only stored events, then an event end without an id"},
+		tenantParam,
 	}
 	approvalParams = []param{
 		{name: "session", kind: ident, doc: "only those of this session"},
-		afterParam, limitParam,
+		afterParam, limitParam, tenantParam,
 	}
 	importParams = []param{{name: "name", doc: "name of the image; optional if the archive has names"}}
 	reloadParams = []param{{name: "dry_run", kind: yesNo, doc: "only look at it, and keep the one that holds"}}

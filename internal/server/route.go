@@ -104,7 +104,7 @@ var routes = []route{
 	{"POST", "/v1/images/import", "ImportImage", roleAdmin, streamed(by(imageRoutes.importImage)), bytesBody{}, 200, client.Image{}, importParams, "Import an image from an archive: OCI, docker save, or a tar of a root file system"},
 	{"DELETE", "/v1/images/{id}", "RemoveImage", roleAdmin, removed(images, Images.RemoveImage), nil, 204, nil, nil, "Remove a name of an image; its last name, or its digest, removes the image"},
 
-	{"GET", "/v1/caches", "ListCaches", roleTenant, by(cacheRoutes.list), nil, 200, client.List[client.Cache]{}, nil, "List what the tenant keeps of caches for later sessions"},
+	{"GET", "/v1/caches", "ListCaches", roleTenant, by(cacheRoutes.list), nil, 200, client.List[client.Cache]{}, []param{tenantParam}, "List what the tenant keeps of caches for later sessions"},
 	{"DELETE", "/v1/caches/{id}", "RemoveCache", roleTenant, removed(caches, Caches.RemoveCache), nil, 204, nil, nil, "Remove what the tenant keeps of a cache; sessions that have it keep it"},
 	{"POST", "/v1/sessions/{id}/caches/{cache}/promote", "PromoteCache", roleTenant, by(cacheRoutes.promote), nil, 200, client.Cache{}, nil, "Make a session's cache, as it is now, what later sessions begin with; for admins and for trusted profiles"},
 
@@ -235,6 +235,12 @@ func (s *Server) dispatch(x *exchange, r *http.Request, methods map[string]*rout
 	var err error
 	if req.query, err = rt.parseQuery(r.URL.RawQuery); err != nil {
 		return err
+	}
+	if req.query.Get(tenantName) != "" {
+		if err := req.who.Administers(); err != nil {
+			return forbidden("only admins may ask about all tenants", "leave tenant=* (toolctl: -A) out")
+		}
+		req.who.AllTenants = true
 	}
 	if err := rt.checkIDs(r); err != nil {
 		return err

@@ -125,7 +125,7 @@ func clientMethods(ctx context.Context, c *client.Client, ses, call string) map[
 		"Discard":        func() error { return only(c.Discard(ctx, ses, client.DiscardRequest{})) },
 		"Checkpoint":     func() error { return only(c.Checkpoint(ctx, ses, client.CheckpointCreate{})) },
 		"SessionNetwork": func() error { return only(c.SessionNetwork(ctx, ses)) },
-		"ListCaches":     func() error { return only(c.ListCaches(ctx)) },
+		"ListCaches":     func() error { return only(c.ListCaches(ctx, client.CacheQuery{})) },
 		"RemoveCache":    func() error { return c.RemoveCache(ctx, fakeCache) },
 		"PromoteCache":   func() error { return only(c.PromoteCache(ctx, ses, fakeCache)) },
 		"Checkpoints":    func() error { return only(c.Checkpoints(ctx, ses)) },

@@ -45,7 +45,7 @@ func (c *Caches) Check() client.Check {
 
 // ListCaches implements server.Caches.
 func (c *Caches) ListCaches(_ context.Context, p auth.Principal) (client.List[client.Cache], error) {
-	items, err := c.cfg.Caches.List(p.Tenant)
+	items, err := c.cfg.Caches.List(p.Of())
 	if err != nil {
 		return client.List[client.Cache]{}, c.internal("list caches", err)
 	}

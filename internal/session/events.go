@@ -31,5 +31,5 @@ func (e *Events) Events(ctx context.Context, p auth.Principal, f event.Filter) (
 	if f.Stored {
 		e.AwaitTold() // what somebody has been told is on record
 	}
-	return e.hub.Subscribe(ctx, p.Tenant, f)
+	return e.hub.Subscribe(ctx, p.Of(), f)
 }

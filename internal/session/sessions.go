@@ -54,7 +54,7 @@ func (m *Manager) List(ctx context.Context, p auth.Principal, f client.SessionQu
 	}
 	limit := call.ListLimit(f.Limit)
 	sf := store.SessionFilter{
-		Tenant: p.Tenant, State: f.State, After: f.After, Limit: limit + 1,
+		Tenant: p.Of(), State: f.State, After: f.After, Limit: limit + 1,
 		Live: !f.All && f.State != client.SessionEnded && f.State != client.SessionLost,
 	}
 	for {

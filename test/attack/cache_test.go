@@ -100,7 +100,7 @@ func TestF15Caches(t *testing.T) {
 	if _, err := s.b.PromoteCache(t.Context(), evil.ID, "notes"); err == nil {
 		t.Error("another tenant promoted it")
 	}
-	if list, err := s.b.ListCaches(t.Context()); err != nil || len(list.Items) > 1 {
+	if list, err := s.b.ListCaches(t.Context(), client.CacheQuery{}); err != nil || len(list.Items) > 1 {
 		t.Errorf("another tenant's list: %+v, %v", list, err)
 	}
 
