@@ -44,6 +44,8 @@ func Check(env map[string]string) error {
 			return fault.Invalid.Errorf("env %s has %d bytes; at most %d", k, len(v), maxEnvValue)
 		case strings.ContainsRune(v, 0):
 			return fault.Invalid.Errorf("env %s has a NUL byte", k)
+		case k == "PATH" && slices.ContainsFunc(strings.Split(v, ":"), relative):
+			return fault.Invalid.Errorf("env PATH has an entry that is empty or relative, by which a name is another program in each directory; write absolute ones")
 		}
 		total += len(k) + len(v) + 2
 	}
@@ -154,6 +156,8 @@ var sessionsOwn = map[string]bool{
 	"HOME": true, "TERM": true, "TMPDIR": true, "USER": true, "LOGNAME": true, "SHELL": true,
 	"PWD": true, "OLDPWD": true, "SHLVL": true, "_": true,
 }
+
+func relative(dir string) bool { return !path.IsAbs(dir) }
 
 // AbsolutePath leaves the entries of a PATH that are absolute: an empty or
 // relative one would mean the directory that a command happens to run in.

@@ -22,3 +22,15 @@ func TestOfflineVariables(t *testing.T) {
 		}
 	}
 }
+
+// TestRelativePath: no PATH has a directory that depends on where a command runs.
+func TestRelativePath(t *testing.T) {
+	for value, ok := range map[string]bool{
+		"/bin": true, "/usr/bin:/bin": true, "/a b:/c": true,
+		"": false, ".": false, "bin:/bin": false, "/bin:": false, ":/bin": false, "/bin::/usr/bin": false, "~/bin:/bin": false, "/bin:./x": false,
+	} {
+		if err := Check(map[string]string{"PATH": value}); (err == nil) != ok {
+			t.Errorf("PATH=%q: %v", value, err)
+		}
+	}
+}

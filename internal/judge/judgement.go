@@ -225,14 +225,22 @@ func (j *Judge) Requests(inv *tool.Invocation, a tool.Access, prep *run.Prepared
 	if prep != nil {
 		targets = prep.Targets
 	}
-	if _, ok := inv.Input.(tool.Placed); ok && len(targets) > 0 {
-		// The first is the working directory. A path may be written like it and
-		// lead elsewhere, since it begins there.
-		targets = targets[1:]
-	}
-	places := policy.Places{Resolve: func(asked string) (policy.Resolved, bool) { return resolved(targets, asked) }}
 	row := j.row()
-	places.Worktree, places.Mounts = row.Worktree.Target, Targets(row.Mounts)
+	places := policy.Places{Worktree: row.Worktree.Target, Mounts: Targets(row.Mounts)}
+	if in, ok := inv.Input.(tool.Placed); ok {
+		if in.Workdir() == "" {
+			places.Dir = places.Worktree
+		}
+		if len(targets) > 0 {
+			// The first is the working directory. A path may be written like it and
+			// lead elsewhere, since it begins there.
+			if to, known := resolved(targets[:1], targets[0].Asked); known {
+				places.Dir = to.Path
+			}
+			targets = targets[1:]
+		}
+	}
+	places.Resolve = func(asked string) (policy.Resolved, bool) { return resolved(targets, asked) }
 	all := places.Requests(a)
 	if env = placed(env, row.Request.Env); len(env) > 0 && a.Command != "" {
 		all = append(all, steered(env, a.Command, all)...)

@@ -153,7 +153,7 @@ func TestUnknownActionIsDeny(t *testing.T) {
 }
 
 func TestRequests(t *testing.T) {
-	p := &Places{Worktree: "/workspace", Mounts: []string{"/usr/local/cache", "/srv/data"}, Resolve: func(asked string) (Resolved, bool) {
+	p := &Places{Worktree: "/workspace", Dir: "/workspace", Mounts: []string{"/usr/local/cache", "/srv/data"}, Resolve: func(asked string) (Resolved, bool) {
 		switch asked {
 		case "link":
 			return Resolved{Path: "/srv/data/file"}, true

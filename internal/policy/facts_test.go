@@ -117,6 +117,16 @@ func requestOf(permission, text string) Request {
 	return lexical(Workspace, "").Requests(tool.Access{Requests: []tool.Request{{Permission: permission, Pattern: text, Path: path, Search: permission == "grep" || permission == "glob"}}})[0]
 }
 
+// requestsOf are the requests of a line: those of a whole command where the permission is
+// "bash in DIR".
+func requestsOf(t *testing.T, permission, text string) []Request {
+	t.Helper()
+	if dir, is := strings.CutPrefix(permission, "bash in "); is {
+		return ofCommand(t, text, dir)
+	}
+	return []Request{requestOf(permission, text)}
+}
+
 func TestFacts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) < 10 {
@@ -132,8 +142,7 @@ func TestFacts(t *testing.T) {
 					continue
 				}
 				n++
-				q := requestOf(c[2], c[3])
-				v := s.Judge([]Request{q})
+				v := s.Judge(requestsOf(t, c[2], c[3]))
 				if string(v.Action) != c[0] || v.Rule != c[1] {
 					t.Errorf("%s %q is %s by %s (%s), want %s by %s", c[2], c[3], v.Action, v.Rule, v.Pattern, c[0], c[1])
 				}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -13,6 +14,8 @@ import (
 type Places struct {
 	// Worktree is where it is mounted.
 	Worktree string
+	// Dir is the directory that a command starts in, all links followed; "" where that is not known.
+	Dir string
 	// Mounts are the targets of further directories of the host. What is in none
 	// of them is the sandbox's own.
 	Mounts []string
@@ -49,7 +52,7 @@ func AsWritten(inv *tool.Invocation, shell []string, worktree string, mounts ...
 	if in, ok := inv.Input.(tool.Placed); ok {
 		workdir = in.Workdir()
 	}
-	places := lexical(worktree, workdir)
+	places := lexical(cmp.Or(worktree, Workspace), workdir)
 	places.Mounts = mounts
 	return places.Requests(inv.Input.Access(shell))
 }
@@ -58,7 +61,7 @@ func AsWritten(inv *tool.Invocation, shell []string, worktree string, mounts ...
 // to run in, "" for the worktree.
 func lexical(worktree, workdir string) *Places {
 	from := Under(worktree, workdir)
-	return &Places{Worktree: worktree, Resolve: func(asked string) (Resolved, bool) {
+	return &Places{Worktree: worktree, Dir: from, Resolve: func(asked string) (Resolved, bool) {
 		return Resolved{Path: Under(from, asked), Dir: strings.HasSuffix(asked, "/")}, true
 	}}
 }
@@ -91,6 +94,13 @@ type mapping struct {
 func (m *mapping) add(r *tool.Request) {
 	q := Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Why: r.Why, Save: r.Save, Also: r.Also}
 	if r.Path == "" {
+		switch {
+		case r.Program != nil:
+			m.program(q, r.Program)
+			return
+		case r.Opaque && r.Permission == tool.PermissionBash:
+			m.elsewhere(&q)
+		}
 		if r.Write || r.Outside {
 			q.Opaque, q.Unknown, q.Why, q.Save = true, true, whyRuntime, ""
 		}

@@ -17,6 +17,7 @@ import (
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/tool/shell"
 )
 
 // Directions in which a long output is cut (see Definition.Truncate).
@@ -130,6 +131,8 @@ type Request struct {
 	// Also are other readings of Pattern, with NULs between, which only what asks or denies is
 	// about.
 	Also string
+	// Program is what a command runs, where that is found by a path; nil for others.
+	Program *shell.Program
 	// Why says to people why Pattern is Opaque.
 	Why string
 	// Save is the pattern that an approval for always would allow; "" = none is

@@ -101,10 +101,13 @@ func (c *scanner) listed(k *call, text string) {
 		written.Save = "" // the pattern would not match it
 	}
 	written.Also = strings.Join(c.otherReadings(k), "\x00")
-	c.command(written)
+	program := c.program(k)
 	if short != text {
-		c.command(Command{Text: short, Save: save})
+		c.command(written)
+		written = Command{Text: short, Save: save}
 	}
+	written.Program = program
+	c.command(written)
 	for _, n := range leadingOptions(k) {
 		c.command(Command{Text: c.plainForm(slices.Concat(k.args[:1], k.args[1+n:]), k.redir, text)})
 	}
@@ -118,16 +121,10 @@ func (c *scanner) listed(k *call, text string) {
 func (c *scanner) plainForm(args []word, redirections, written string) string {
 	b := c.scratch[:0]
 	for i, w := range args {
-		text := w.text
-		if !w.bare && w.fixed && (needsNoQuotes(w.value) || i == 0 && w.value == "[") {
-			text = w.value
-		}
-		if i == 0 {
-			text = systemName(text)
-		} else {
+		if i > 0 {
 			b = append(b, ' ')
 		}
-		b = append(b, text...)
+		b = appendPlain(b, w, i == 0)
 	}
 	b = append(b, redirections...)
 	c.scratch = b
@@ -135,6 +132,18 @@ func (c *scanner) plainForm(args []word, redirections, written string) string {
 		return written
 	}
 	return string(b)
+}
+
+// appendPlain appends a word in plain form to b.
+func appendPlain(b []byte, w word, first bool) []byte {
+	text := w.text
+	if !w.bare && w.fixed && (needsNoQuotes(w.value) || first && w.value == "[") {
+		text = w.value
+	}
+	if first {
+		text = systemName(text)
+	}
+	return append(b, text...)
 }
 
 // systemName is the name of a program that is given by its path in one of the

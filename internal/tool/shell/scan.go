@@ -14,6 +14,7 @@ package shell
 
 import (
 	"path"
+	"slices"
 
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -77,6 +78,20 @@ type Command struct {
 	// Also are other readings of it, with NULs between: the same command without options before
 	// its kind. A rule that denies one of them is about it; none that allows one is.
 	Also string
+	// Program is what it runs where that is found by a path, with Text in plain form; nil where
+	// the text has none.
+	Program *Program
+}
+
+// same reports whether c and d are the same.
+func (c Command) same(d Command) bool {
+	if p, q := c.Program, d.Program; p != nil && q != nil {
+		if !slices.Equal(p.Names, q.Names) {
+			return false
+		}
+		c.Program, d.Program = nil, nil // they are of the same text
+	}
+	return c == d
 }
 
 // Path is a file that a command names.

@@ -167,7 +167,7 @@ func TestShells(t *testing.T) {
 	}
 	r := Scan(`a $'\'; touch FLAG #'`, Options{Shell: []string{"sh"}})
 	if !slices.ContainsFunc(r.Commands, func(c Command) bool { return c.Text == "touch FLAG" }) {
-		t.Errorf("what a POSIX shell runs is not listed: %q", r.Commands)
+		t.Errorf("what a POSIX shell runs is not listed: %v", r.Commands)
 	}
 }
 

@@ -49,7 +49,7 @@ func (c *scanner) apart(posix bool) *scanner {
 
 // lists reports whether r and s list the same.
 func (r *Result) lists(s *Result) bool {
-	return slices.Equal(r.Commands, s.Commands) && slices.Equal(r.Writes, s.Writes) && slices.Equal(r.Paths, s.Paths)
+	return slices.EqualFunc(r.Commands, s.Commands, Command.same) && slices.Equal(r.Writes, s.Writes) && slices.Equal(r.Paths, s.Paths)
 }
 
 // script scans a whole text in the language that c.posix says.

@@ -74,7 +74,7 @@ func TestPassedVariables(t *testing.T) {
 				t.Errorf("%q: opaque is %v: %s", text, r.Opaque, r.Why)
 			}
 			if tc.value != "$(:)" && !strings.Contains(fmt.Sprint(r.Commands), "{git status") {
-				t.Errorf("%q: git status is not among %q", text, r.Commands)
+				t.Errorf("%q: git status is not among %v", text, r.Commands)
 			}
 		}
 	}
