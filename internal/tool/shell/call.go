@@ -109,6 +109,12 @@ func (c *scanner) listed(k *call, text string) {
 	written.Program = program
 	c.command(written)
 	for _, n := range leadingOptions(k) {
+		rest := call{name: k.name, args: slices.Concat(k.args[:1], k.args[1+n:])}
+		if i := slices.IndexFunc(k.args[1:1+n], func(w word) bool { return w.many }); i >= 0 {
+			c.looseKind(k, k.args[1+i])
+		} else if i := unknownKind(&rest); i > 0 {
+			c.looseKind(k, rest.args[i])
+		}
 		c.command(Command{Text: c.plainForm(slices.Concat(k.args[:1], k.args[1+n:]), k.redir, text)})
 	}
 }

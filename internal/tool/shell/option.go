@@ -75,6 +75,10 @@ func (c *scanner) otherReadings(k *call) []string {
 			continue
 		}
 		o := k.args[p.next]
+		if o.many || !o.fixed && !option(p.next) {
+			c.looseKind(k, o)
+			return nil
+		}
 		if !option(p.next) {
 			add(at{p.next + 1, append(slices.Clip(p.kind), o), p.after})
 			continue
@@ -84,6 +88,10 @@ func (c *scanner) otherReadings(k *call) []string {
 			add(at{p.next + 1, p.kind, true})
 		}
 		if takes {
+			if value := k.args[p.next+1]; value.many {
+				c.looseKind(k, value)
+				return nil
+			}
 			add(at{p.next + 2, p.kind, true})
 		}
 	}

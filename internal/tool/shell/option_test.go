@@ -56,3 +56,29 @@ func TestOptionsBeforeTheKind(t *testing.T) {
 		}
 	}
 }
+
+// TestLooseKinds: a value that may be several words, or a word that is not known, before the last word
+// of a command's kind makes the kind unknown. One word that is a value does not.
+func TestLooseKinds(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"docker -H $X run a", "docker -H $X ps", "docker --host=$X ps", "docker -H$X ps", "docker -H h $X a", `docker -H h "$X" a`, "docker -D $X ps", "docker $X ps",
+		`docker "$@" ps`, "docker -H $(cat f) ps", "docker -H `cat f` ps", "docker -H ${X:-a} ps", "docker -H * ps", "docker -H {a,b} ps", "docker compose -f $X ps",
+		"docker compose -f f $X", "git -C $X status", "git -c $X status", "git --git-dir=$X status", "git -C$X status", "git -C d $X", `git -C d "$X"`, "git -C d stash $X",
+		"git -p $X", "git --new $X status", "kubectl --context $X get pods", "kubectl -n $NS get pods", "npm --prefix $X run a", "npm --prefix d run $X", "npm run -s $X",
+		"gh -R $X pr list", "gh pr -R $X list", "cargo --config $X build", "pip --log $X install a", "env docker -H $X ps", "sh -c 'docker -H $X ps'", "/usr/bin/docker -H $X ps",
+		"aws --profile $P s3 ls", "gcloud --project $P run deploy", "docker -H h$X ps", `docker -H "$X"$Y ps`, "terraform -chdir=$D plan", "helm --kube-context $X list", "go -C $D test",
+	} {
+		if r := Scan(text, Options{Home: "/w"}); !r.Opaque {
+			t.Errorf("%s is not opaque: %v", text, r.Commands)
+		}
+	}
+	for _, text := range []string{
+		`docker -H "$X" ps`, `git -C "$X" status`, `git -C "$X" add $Y`, `kubectl --context "$X" get $Y`, `kubectl get pods -n $X`, `npm --prefix "$X" run a`, `git -C d log $X`,
+		"git log $X", "docker run $X", `docker compose -f "$X" up $Y`, "ls -l $X", `gh -R "$X" pr list $Y`, "git -C d stash", "docker -H h ps *",
+	} {
+		if r := Scan(text, Options{Home: "/w"}); r.Opaque {
+			t.Errorf("%s is opaque: %s", text, r.Why)
+		}
+	}
+}

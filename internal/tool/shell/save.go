@@ -39,17 +39,26 @@ func arity(words []string) int {
 }
 
 // unknownKind is the index of the first word of those that say what kind of
-// command k is that is only known at run time; 0 if there is none.
+// command k is that is only known at run time; 0 if there is none. What comes behind an option is
+// judged with the readings of that.
 func unknownKind(k *call) int {
 	words := []string{k.name}
 	for n := 1; n < arity(words) && n < len(k.args); n++ {
 		w := k.args[n]
-		if !w.fixed && !strings.HasPrefix(w.value, "-") {
+		if strings.HasPrefix(w.value, "-") {
+			break
+		}
+		if !w.fixed {
 			return n
 		}
 		words = append(words, w.value)
 	}
 	return 0
+}
+
+// looseKind notes that w, a word of k up to the last of its kind, may be any words.
+func (f *findings) looseKind(k *call, w word) {
+	f.opaque("which %s command it is, behind %s, is only known at run time", k.name, shorten(w.text))
 }
 
 // openKind reports whether words that are added to k can say what kind of command
