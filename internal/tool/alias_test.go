@@ -41,7 +41,7 @@ func TestAliases(t *testing.T) {
 		{"str_replace_editor", `{"command":"str_replace","path":"a","old_str":"x"}`, `edit {"file_path":"a","new_string":"","old_string":"x"}`, "command new_str old_str path strreplaceeditor"},
 		{
 			"replace", `{"file_path":"a","old_string":"x","new_string":"y","expected_replacements":2,"instruction":"z"}`,
-			`edit {"file_path":"a","new_string":"y","old_string":"x","replace_all":true}`, "expected_replacements instruction replace",
+			`edit {"expected_replacements":2,"file_path":"a","new_string":"y","old_string":"x"}`, "instruction replace",
 		},
 		{"list_directory", `{"dir_path":"a"}`, `list {"path":"a"}`, "dir_path listdirectory"},
 		{"TodoWrite", `{"todos":[{"content":"a","status":"pending","activeForm":"b"}]}`, `todowrite {"todos":[{"content":"a","status":"pending"}]}`, "activeForm"},

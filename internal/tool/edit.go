@@ -30,7 +30,7 @@ func editTool() *Definition {
 				"edits": "give several edits of one file to multiedit, with this input as it is",
 				"diff":  "give the one text between SEARCH and ======= as old_string and that below as new_string, or all of them to multiedit; a patch goes to apply_patch",
 			},
-			rewrite: editAliases, rewrites: []string{"expected_replacements", "diff", "edits"},
+			rewrite: editAliases, rewrites: []string{"diff", "edits"},
 		},
 		Traits:   changes,
 		Shows:    ShowsNames,
@@ -50,6 +50,7 @@ func editFields() []field {
 		required("new_string", text(0, 0, "The text to put in its place. It must differ from old_string.")),
 		optional("replace_all", boolean("Replace every place where old_string stands. The default is false: there must be exactly one.")),
 		optional("occurrence", integer(1, maxCount, "Which of several places to replace, counted from 1. Give this or line where old_string is not unique.")),
+		optional("expected_replacements", integer(1, maxCount, "How many places are to be replaced. Where there are more or fewer, nothing is changed. More than 1 means replace_all.")),
 		optional("line", integer(1, maxCount, "The number of a line: of several places, the one nearest to it is replaced.")),
 	}
 }
@@ -59,8 +60,8 @@ const insertWay = "give the line before the place as old_string, and that line w
 // blocks are what one change looks like of those that search for a text.
 var blocks = regexp.MustCompile(`(?s)^\s*[-<]{5,} ?SEARCH>?\r?\n(.*?)\r?\n?={5,}\r?\n(.*?)\r?\n?[+>]{5,} ?REPLACE>?\s*$`)
 
-// editAliases takes how many places are expected, a replacement that is left out, and one edit in a
-// list or in a block of text to search for.
+// editAliases takes a replacement that is left out, and one edit in a list or in a block of text to
+// search for.
 func editAliases(v values) (used []string) {
 	if all, _ := v["edits"].([]any); len(all) == 1 {
 		if one, ok := all[0].(map[string]any); ok {
@@ -77,13 +78,6 @@ func editAliases(v values) (used []string) {
 		used = append(used, "diff")
 		delete(v, "diff")
 		v["old_string"], v["new_string"] = m[1], m[2]
-	}
-	if _, ok := v["expected_replacements"]; ok {
-		used = append(used, "expected_replacements")
-		if v.number("expected_replacements") > 1 {
-			v["replace_all"] = true
-		}
-		delete(v, "expected_replacements")
 	}
 	if v.text("command") == "str_replace" {
 		_, new := v["new_str"]

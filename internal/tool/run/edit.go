@@ -27,7 +27,12 @@ type editInput struct {
 	// is; 0 for neither.
 	Occurrence int `json:"occurrence"`
 	Line       int `json:"line"`
+	// Expected is how many places are to be replaced; 0 where that is not said.
+	Expected int `json:"expected_replacements"`
 }
+
+// all reports whether every place is to be replaced.
+func (in editInput) all() bool { return in.ReplaceAll || in.Expected > 1 }
 
 func (editInput) tool() string          { return "edit" }
 func (in editInput) edits() []editInput { return []editInput{in} }
@@ -116,7 +121,7 @@ func (editor[T]) input(input json.RawMessage) ([]editInput, error) {
 	all := in.edits()
 	for i, e := range all {
 		choices := 0
-		for _, given := range []bool{e.ReplaceAll, e.Occurrence > 0, e.Line > 0} {
+		for _, given := range []bool{e.all(), e.Occurrence > 0, e.Line > 0} {
 			if given {
 				choices++
 			}
@@ -125,7 +130,7 @@ func (editor[T]) input(input json.RawMessage) ([]editInput, error) {
 		case e.OldString == e.NewString:
 			return nil, Errorf(CodeInvalidInput, "%sold_string and new_string are the same: there is nothing to change", nth(i, all))
 		case choices > 1:
-			return nil, Errorf(CodeInvalidInput, "%sgive one of replace_all, occurrence and line: each says which place is meant", nth(i, all))
+			return nil, Errorf(CodeInvalidInput, "%sgive one of replace_all (or an expected_replacements above 1), occurrence and line: each says which place is meant", nth(i, all))
 		}
 	}
 	return all, nil
@@ -324,7 +329,7 @@ func find(ctx context.Context, in editInput, old []byte, strategies []replace.St
 	text := bytes.TrimPrefix(old, textfile.BOM)
 	found, err := replace.Find(ctx, text, replace.Query{
 		Old: strings.TrimPrefix(in.OldString, string(textfile.BOM)), New: strings.TrimPrefix(in.NewString, string(textfile.BOM)),
-		All: in.ReplaceAll, Occurrence: in.Occurrence, Line: in.Line, Strategies: strategies,
+		All: in.all(), Occurrence: in.Occurrence, Line: in.Line, Expected: in.Expected, Strategies: strategies,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -420,6 +425,7 @@ func editFailure(title, path, at string, in editInput, err error) (*Result, erro
 		noChange  *replace.NoChangeError
 		tooLarge  *tooLargeError
 		occurs    *replace.OccurrenceError
+		counted   *replace.CountError
 	)
 	switch {
 	case errors.Is(err, replace.ErrSameText), errors.Is(err, replace.ErrEmpty):
@@ -438,6 +444,14 @@ func editFailure(title, path, at string, in editInput, err error) (*Result, erro
 	case errors.As(err, &ambiguous):
 		r := Failed(title, "%sold_string is not unique in %s%s: %s (%s matching). Quote more lines around the one place, say which with occurrence or line, or set replace_all.", at, title, afterOthers(at), err, ambiguous.Strategy)
 		r.Metadata = map[string]any{"reason": "ambiguous", "strategy": string(ambiguous.Strategy), "places": ambiguous.Count, "lines": ambiguous.Lines}
+		return r, nil
+	case errors.As(err, &counted):
+		way := fmt.Sprintf("Give %d to replace all of them, or occurrence or line for one.", counted.Count)
+		if counted.Count == 1 {
+			way = "Leave expected_replacements out to replace that one."
+		}
+		r := Failed(title, "%snothing was changed in %s%s: %s. %s", at, title, afterOthers(at), err, way)
+		r.Metadata = map[string]any{"reason": "unexpected_count", "places": counted.Count, "lines": counted.Lines}
 		return r, nil
 	case errors.As(err, &occurs):
 		r := Failed(title, "%scannot choose the place in %s: %s", at, title, err)

@@ -1,9 +1,11 @@
 package run
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -82,6 +84,50 @@ func TestEditRefused(t *testing.T) {
 	if err != nil || !r.IsError || !strings.Contains(r.Output, "would become") {
 		t.Errorf("growth: %+v, %v", r, err)
 	}
+}
+
+// TestExpectedReplacements: as many places are replaced as are expected, or none; the number found is said.
+func TestExpectedReplacements(t *testing.T) {
+	for _, tt := range []struct {
+		content         string
+		more            object
+		want, wantError string
+	}{
+		{"a\nb\na\n", object{"expected_replacements": 2}, "c\nb\nc\n", ""},
+		{"a\nb\na\n", object{"expected_replacements": 2, "replace_all": true}, "c\nb\nc\n", ""},
+		{"a\n", object{"expected_replacements": 1}, "c\n", ""},
+		{"a\n", object{"expected_replacements": 1, "replace_all": true}, "c\n", ""},
+		{"a\na\n", object{"expected_replacements": 1, "line": 2}, "a\nc\n", ""},
+		{"aaaa", object{"old_string": "aa", "expected_replacements": 2}, "cc", ""},
+		{"a\nb\na\na\n", object{"expected_replacements": 2}, "", "2 places were expected, and the old text was found at 3, beginning in lines 1, 3, 4. Give 3 to replace all of them, or occurrence or line for one."},
+		{"a\nb\na\n", object{"expected_replacements": 1, "replace_all": true}, "", "1 place was expected, and the old text was found at 2"},
+		{"a\nb\na\n", object{"expected_replacements": 1}, "", "not unique in f: the old text was found at 2 places"},
+		{"b\na\n", object{"expected_replacements": 3}, "", "3 places were expected, and the old text was found at one, in line 2. Leave expected_replacements out to replace that one."},
+		{"  a b\n\ta b\n", object{"old_string": "a  b", "expected_replacements": 3}, "", "was found at 2"},
+		{"b\n", object{"expected_replacements": 3}, "", "old_string was not found in f"},
+	} {
+		for _, tool := range []string{"edit", "multiedit"} {
+			env, dir := fileEnv(t)
+			writeFile(t, dir+"/f", tt.content)
+			in := object{"old_string": "a", "new_string": "c"}
+			maps.Copy(in, tt.more)
+			var r *Result
+			var err error
+			if tool == "edit" {
+				in["file_path"] = "f"
+				r, err = callTool(t, env, Edit{}, in)
+			} else {
+				r, err = callTool(t, env, MultiEdit{}, object{"file_path": "f", "edits": []object{in}})
+			}
+			if want := cmp.Or(tt.want, tt.content); err != nil || r.IsError != (tt.wantError != "") || !strings.Contains(r.Output, tt.wantError) || contentOf(t, dir+"/f") != want {
+				t.Errorf("%s of %q, %v: %+v, %v; the file is %q, want %q", tool, tt.content, tt.more, r, err, contentOf(t, dir+"/f"), want)
+			}
+		}
+	}
+	env, dir := fileEnv(t)
+	writeFile(t, dir+"/f", "a\na\n")
+	_, err := callTool(t, env, Edit{}, object{"file_path": "f", "old_string": "a", "new_string": "c", "expected_replacements": 2, "line": 1})
+	expectCode(t, err, CodeInvalidInput)
 }
 
 // With require_read an edit needs a read of the present content; what the

@@ -53,6 +53,24 @@ func (e *OccurrenceError) Error() string {
 	return fmt.Sprintf("occurrence %d was asked for, and there are %d, beginning in lines %s", e.Occurrence, e.Count, lines)
 }
 
+// CountError means that there are not as many places as are to be replaced.
+type CountError struct {
+	Expected, Count int
+	Lines           []int // of the first places
+}
+
+// Error implements error.
+func (e *CountError) Error() string {
+	if e.Count == 1 {
+		return fmt.Sprintf("%d places were expected, and the old text was found at one, in line %s", e.Expected, lineList(e.Lines, e.Count))
+	}
+	expected := "1 place was"
+	if e.Expected > 1 {
+		expected = fmt.Sprintf("%d places were", e.Expected)
+	}
+	return fmt.Sprintf("%s expected, and the old text was found at %d, beginning in lines %s", expected, e.Count, lineList(e.Lines, e.Count))
+}
+
 // SpanError means that a strategy found a place that is so much larger than the
 // old text that it is probably not what was meant. It says how much.
 type SpanError struct{ msg string }

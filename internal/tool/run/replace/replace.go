@@ -84,7 +84,9 @@ type Query struct {
 	// 1 as AmbiguousError lists them. Line chooses the one nearest to that line, from 1.
 	// 0 is neither; both want All to be false.
 	Occurrence, Line int
-	Strategies       []Strategy
+	// Expected is how many places are to be replaced; 0 where any number will do.
+	Expected   int
+	Strategies []Strategy
 }
 
 // Match is one change: text[Start:End] becomes New.
@@ -139,6 +141,7 @@ type finder struct {
 	all      bool
 	occurs   int // Query.Occurrence
 	near     int // Query.Line
+	expected int // Query.Expected
 	work     int // steps that may still be spent on similarity
 	made     int // bytes of replacement texts that places have for their own
 	lines    *lineIndex
@@ -174,12 +177,12 @@ var (
 // Find looks for q.Old in text. Line endings of the query do not matter: the
 // replacement takes those of the place where it lands, and no other byte of
 // text changes. The errors are ErrSameText, ErrEmpty, *NotFoundError,
-// *AmbiguousError, *OccurrenceError, *SpanError, *NoChangeError, ErrTooMany, ErrTooMuch, and
+// *AmbiguousError, *OccurrenceError, *CountError, *SpanError, *NoChangeError, ErrTooMany, ErrTooMuch, and
 // the cause of ctx when it ends.
 func Find(ctx context.Context, text []byte, q Query) (*Found, error) {
 	ends := endingsOf(text)
 	f := &finder{
-		ctx: ctx, text: ends.plain, all: q.All, occurs: q.Occurrence, near: q.Line, work: maxWork,
+		ctx: ctx, text: ends.plain, all: q.All, occurs: q.Occurrence, near: q.Line, expected: q.Expected, work: maxWork,
 		old: strings.ReplaceAll(q.Old, "\r\n", "\n"), new: strings.ReplaceAll(q.New, "\r\n", "\n"),
 	}
 	switch f.old {
@@ -270,6 +273,9 @@ func (f *finder) decide(s Strategy, places []place, ends endings) (*Found, error
 		places = []place{one}
 	}
 	places = withoutOverlaps(places)
+	if f.expected > 0 && len(places) != f.expected {
+		return nil, &CountError{Expected: f.expected, Count: len(places), Lines: f.linesOf(places)}
+	}
 	for _, p := range places {
 		if err := f.checkSpan(p); err != nil {
 			return nil, err
