@@ -41,6 +41,8 @@ type commandServer struct {
 	Command string   `json:"command"`
 	Args    []string `json:"args"`
 	Timeout int      `json:"timeout,omitempty"` // milliseconds
+	Trust   bool     `json:"trust,omitempty"`   // the agent does not ask before it calls a tool
+	Tools   []string `json:"tools,omitempty"`   // that are offered
 }
 
 var agentConfigs = map[string]agentConfig{
@@ -84,10 +86,27 @@ var agentConfigs = map[string]agentConfig{
 		},
 	},
 	"gemini": {
-		file: "HOME/.gemini/settings.json", below: []string{"mcpServers"},
+		file: "HOME/.gemini/settings.json", below: []string{"mcpServers"}, install: true,
 		server: func(argv []string) any {
-			return commandServer{Command: argv[0], Args: argv[1:], Timeout: 600_000}
+			return commandServer{Command: argv[0], Args: argv[1:], Timeout: 600_000, Trust: true}
 		},
+		note: `trust is true, since toold itself asks where a rule says so; its own tools go on working beside it: turn them off by ` +
+			`"tools": {"core": ["mcp_toold_*"]} in the same file ("exclude" would take those of toold with the same names too)`,
+	},
+	"qwen": {
+		file: "HOME/.qwen/settings.json", below: []string{"mcpServers"}, install: true,
+		server: func(argv []string) any {
+			return commandServer{Command: argv[0], Args: argv[1:], Timeout: 600_000, Trust: true}
+		},
+		note: `trust is true, since toold itself asks where a rule says so; its own tools go on working beside it: turn them off by ` +
+			`"tools": {"core": ["none"], "toolSearch": {"enabled": false}}, "permissions": {"deny": ["agent", "skill", "enter_worktree", "exit_worktree"]} in the same file`,
+	},
+	"copilot": {
+		file: "HOME/.copilot/mcp-config.json", below: []string{"mcpServers"}, install: true,
+		server: func(argv []string) any {
+			return commandServer{Type: "local", Command: argv[0], Args: argv[1:], Tools: []string{"*"}}
+		},
+		note: `its own tools go on working beside it: copilot --available-tools toold --disable-builtin-mcps`,
 	},
 }
 

@@ -68,7 +68,7 @@ startup_timeout_sec = 60
   }
 }
 `,
-		"cursor": `"mcpServers": {`, "vscode": `"servers": {`, "zed": `"context_servers": {`, "gemini": `"timeout": 600000`,
+		"cursor": `"mcpServers": {`, "vscode": `"servers": {`, "zed": `"context_servers": {`, "gemini": `"trust": true`, "qwen": `"timeout": 600000`, "copilot": `"*"`,
 	} {
 		t.Run(agent, func(t *testing.T) {
 			dir := t.TempDir()

@@ -81,7 +81,7 @@ func New(cfg Config) *Server {
 	s.sdk.AddReceivingMiddleware(s.middleware)
 	s.sdk.AddTool(&sdk.Tool{Name: anyTool, InputSchema: json.RawMessage(`{"type": "object"}`)},
 		func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-			return s.callTool(ctx, req), nil
+			return shaped(s.callTool(ctx, req), req.ClientInfo()), nil
 		})
 	s.addResources()
 	return s

@@ -1,7 +1,6 @@
 package agents
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -24,6 +23,8 @@ type step struct {
 	// before, when set, runs before the model asks for the call, and got with the result.
 	before func()
 	got    func(result string)
+	// saw is got with all that the agent sends.
+	saw func(q *question, result string)
 	// beside are calls of the same answer. Their order does not matter, and of each only
 	// tool, input and got are used.
 	beside []step
@@ -34,19 +35,20 @@ type step struct {
 // maxAgain bounds how often a step is made again.
 const maxAgain = 12
 
-// model is a scripted one, in the protocols of OpenAI: Chat Completions and Responses. It
+// model is a scripted one that speaks all of wires. It
 // makes its steps one by one, looks at what came back, and then says that it is done.
 type model struct {
 	t    *testing.T
 	tool func(step string) (name, namespace string) // how the agent calls a tool
 	*httptest.Server
 
-	mu    sync.Mutex // guards what follows
-	steps []step
-	at    int // the step whose result is awaited, counted from 1; 0 before the first
-	again int
-	asked int             // the number of the call that the step makes now
-	tools map[string]bool // that the agent offers
+	mu     sync.Mutex // guards what follows
+	steps  []step
+	at     int // the step whose result is awaited, counted from 1; 0 before the first
+	again  int
+	asked  int             // the number of the call that the step makes now
+	tools  map[string]bool // that the agent offers
+	offers []offer         // those of the last request that has some
 }
 
 func newModel(t *testing.T, tool func(string) (name, namespace string), steps []step) *model {
@@ -62,49 +64,34 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the agent was stopped
 	}
-	var q struct {
-		Tools    []json.RawMessage
-		Messages []struct {
-			Role    string
-			ID      string `json:"tool_call_id"`
-			Content json.RawMessage
-		}
-		Input []struct {
-			Type   string
-			ID     string `json:"call_id"`
-			Output json.RawMessage
-		}
+	speaks := wireOf(r.URL.Path)
+	if speaks == nil {
+		http.Error(w, "no model here", http.StatusNotFound)
+		return
 	}
-	if err := json.Unmarshal(body, &q); err != nil {
+	q, err := speaks.read(body)
+	if err != nil {
 		http.Error(w, "no model here", http.StatusNotFound)
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	responses := strings.HasSuffix(r.URL.Path, "/responses")
-	if len(q.Tools) == 0 { // such as a title of the conversation
-		say(w, responses, "done")
+	if speaks == (generate{}) {
+		w.Header().Set("Content-Type", "application/json")
+	}
+	if len(q.offers) == 0 { // such as a title of the conversation
+		speaks.say(w, "done")
 		return
 	}
-	results := make(map[string]string)
-	for _, msg := range q.Messages {
-		if msg.Role == "tool" {
-			results[msg.ID] = plainText(msg.Content)
-		}
-	}
-	for _, item := range q.Input {
-		if item.Type == "function_call_output" {
-			results[item.ID] = plainText(item.Output)
-		}
-	}
 	m.mu.Lock()
-	for _, tool := range q.Tools {
-		m.offered(tool, "")
+	m.offers = q.offers
+	for _, o := range q.offers {
+		m.tools[o.Name] = true
 	}
-	next, n := m.next(results)
+	next, n := m.next(q)
 	m.asked = n
 	m.mu.Unlock()
 	if next == nil {
-		say(w, responses, "done")
+		speaks.say(w, "done")
 		return
 	}
 	if next.during != nil {
@@ -114,7 +101,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for i, s := range append([]step{*next}, next.beside...) {
 		asked = append(asked, m.ask(s, n+i))
 	}
-	call(w, responses, asked)
+	speaks.call(w, asked)
 }
 
 // asked is a call as an answer of the model has it.
@@ -133,26 +120,12 @@ func (m *model) ask(s step, n int) asked {
 
 func callID(n int) string { return fmt.Sprintf("c%d", n) }
 
-// offered notes the names of a tool, or of a namespace and those in it.
-func (m *model) offered(tool json.RawMessage, within string) {
-	var t struct {
-		Type     string
-		Name     string
-		Function struct{ Name string }
-		Tools    []json.RawMessage
-	}
-	_ = json.Unmarshal(tool, &t) // tools of other kinds have no name, but a type
-	m.tools[within+cmp.Or(t.Name, t.Function.Name, t.Type)] = true
-	for _, inner := range t.Tools {
-		m.offered(inner, t.Name+"/")
-	}
-}
-
 // goesOn is what an answer says that does not wait for its call.
 var goesOn = regexp.MustCompile(`call the tool wait with (\{[^}]*\})`)
 
 // next looks at the results of the step before and gives the next one; nil at the end.
-func (m *model) next(results map[string]string) (*step, int) {
+func (m *model) next(q *question) (*step, int) {
+	results := q.results
 	if m.at > 0 {
 		s := &m.steps[m.at-1]
 		result := results[callID(m.asked)]
@@ -169,6 +142,9 @@ func (m *model) next(results map[string]string) (*step, int) {
 		for i, made := range append([]step{*s}, s.beside...) {
 			if made.got != nil {
 				made.got(results[callID(m.asked+i)])
+			}
+			if made.saw != nil {
+				made.saw(q, results[callID(m.asked+i)])
 			}
 		}
 		for _, want := range append(s.want, s.until) {
@@ -195,72 +171,4 @@ func (m *model) finished() {
 	if m.at <= len(m.steps) {
 		m.t.Errorf("the agent stopped at step %d of %d; it offers %v", m.at, len(m.steps), m.tools)
 	}
-}
-
-// plainText is a result as text: a string, or a list of parts.
-func plainText(raw json.RawMessage) string {
-	var s string
-	if json.Unmarshal(raw, &s) == nil {
-		return s
-	}
-	var parts []struct{ Text string }
-	if json.Unmarshal(raw, &parts) == nil {
-		for _, p := range parts {
-			s += p.Text
-		}
-		return s
-	}
-	return string(raw)
-}
-
-func event(w io.Writer, name string, data any) {
-	b, _ := json.Marshal(data)
-	if name != "" {
-		fmt.Fprintf(w, "event: %s\n", name)
-	}
-	fmt.Fprintf(w, "data: %s\n\n", b)
-}
-
-func chunk(w io.Writer, delta in, finish any) {
-	event(w, "", in{"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []in{{"index": 0, "delta": delta, "finish_reason": finish}}})
-}
-
-// answer sends the items of one answer of Responses.
-func answer(w io.Writer, items ...in) {
-	event(w, "response.created", in{"type": "response.created", "response": in{"id": "r"}})
-	for _, item := range items {
-		event(w, "response.output_item.done", in{"type": "response.output_item.done", "item": item})
-	}
-	event(w, "response.completed", in{"type": "response.completed", "response": in{
-		"id": "r", "usage": in{"input_tokens": 1, "output_tokens": 1, "total_tokens": 2},
-	}})
-}
-
-func say(w io.Writer, responses bool, text string) {
-	if responses {
-		answer(w, in{"type": "message", "role": "assistant", "id": "m", "content": []in{{"type": "output_text", "text": text}}})
-		return
-	}
-	chunk(w, in{"role": "assistant", "content": text}, nil)
-	chunk(w, in{}, "stop")
-	fmt.Fprint(w, "data: [DONE]\n\n")
-}
-
-func call(w io.Writer, responses bool, calls []asked) {
-	var items, chats []in
-	for i, c := range calls {
-		item := in{"type": "function_call", "id": "f" + c.id, "call_id": c.id, "name": c.name, "arguments": c.args}
-		if c.namespace != "" {
-			item["namespace"] = c.namespace
-		}
-		items = append(items, item)
-		chats = append(chats, in{"index": i, "id": c.id, "type": "function", "function": in{"name": c.name, "arguments": c.args}})
-	}
-	if responses {
-		answer(w, items...)
-		return
-	}
-	chunk(w, in{"role": "assistant", "tool_calls": chats}, nil)
-	chunk(w, in{}, "tool_calls")
-	fmt.Fprint(w, "data: [DONE]\n\n")
 }
