@@ -115,9 +115,31 @@ func (c *copier) file(from, to *os.File, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(dst, src)
 	c.files++
-	return errors.Join(err, sameMode(src, dst), dst.Close())
+	return errors.Join(c.content(dst, src), sameMode(src, dst), dst.Close())
+}
+
+// copyAtOnce is how many bytes are copied between two looks at whether to go on.
+const copyAtOnce = 16 << 20
+
+// content copies what a file has. Holes stay holes.
+func (c *copier) content(dst, src *os.File) error {
+	fi, err := src.Stat()
+	if err != nil {
+		return err
+	}
+	for at, end := int64(0), int64(0); at < fi.Size(); at = end {
+		if c.ctx.Err() != nil {
+			return context.Cause(c.ctx)
+		}
+		at, end = beneath.Extent(int(src.Fd()), at, fi.Size())
+		end = min(end, at+copyAtOnce)
+		_, err := io.Copy(io.NewOffsetWriter(dst, at), io.NewSectionReader(src, at, end-at))
+		if err != nil {
+			return err
+		}
+	}
+	return dst.Truncate(fi.Size())
 }
 
 // sameMode gives a copy the permission bits of what it is of, and no others.

@@ -36,10 +36,16 @@ func (s *Store) Promote(ctx context.Context, session, name string) (*client.Cach
 	if u.Mode == client.CacheShared {
 		return nil, ErrShared
 	}
-	b, err := s.promote(ctx, session, h.Tenant, u)
-	if errors.Is(err, unix.ENOSPC) {
-		err = fmt.Errorf("%w: %w", ErrFull, err)
+	least := s.bytes(u.Disk) // and what a directory of the host has, if there is one
+	if u.Base != "" {
+		least += s.bytes(u.Base)
 	}
+	ctx, done, err := s.Writes(ctx, least)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	b, err := s.promote(ctx, session, h.Tenant, u)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +65,13 @@ func (s *Store) promote(ctx context.Context, session, tenant string, u *Use) (b 
 	}()
 	s.step("disk")
 	b = &Base{Mode: u.Mode, Disk: disk, Session: session}
-	if err := s.fill(ctx, b, u); err != nil {
+	err = s.fill(ctx, b, u)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	} else if errors.Is(err, unix.ENOSPC) && u.Size > 0 {
+		err = fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	s.step("filled")

@@ -17,6 +17,7 @@
 package cache
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -47,6 +48,10 @@ type Store struct {
 	held map[string]int // disks that stay though no file may name them; guarded by mu
 
 	sharing sync.Mutex // held while a shared cache is made; before mu
+
+	// Writes is asked before so many bytes, or more, are written for a base; its context ends when there
+	// is no room for more on the host, with a cause that says so. It may be set before the store is used.
+	Writes func(ctx context.Context, bytes int64) (_ context.Context, done func(), err error)
 
 	step func(string) // told each step of a promotion, for tests
 }
@@ -92,6 +97,7 @@ type having struct {
 // Open opens a store, and makes its directory where there is none.
 func Open(dir string) (*Store, error) {
 	s := &Store{dir: dir, held: map[string]int{}, step: func(string) {}}
+	s.Writes = func(ctx context.Context, _ int64) (context.Context, func(), error) { return ctx, func() {}, nil }
 	for _, d := range []string{dir, s.at("bases"), s.at("sessions"), s.at("disks"), s.at("empty")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("caches: %w", err)

@@ -481,3 +481,64 @@ func promoteAndDie(at string) {
 		panic(err)
 	}
 }
+
+// TestPromoteWithoutRoom: a promotion asks for as much as is there, and one for which there is no room
+// any more leaves what was kept before. A hole stays one.
+func TestPromoteWithoutRoom(t *testing.T) {
+	s := open(t)
+	if err := write(s, "ses_a", "ci", goUse(), map[string]string{"build/x": strings.Repeat("x", 100_000)}); err != nil {
+		t.Fatal(err)
+	}
+	full := errors.New("no room")
+	var asked int64
+	s.Writes = func(_ context.Context, bytes int64) (context.Context, func(), error) {
+		asked = bytes
+		return nil, nil, full
+	}
+	if _, err := s.Promote(t.Context(), "ses_a", "go"); !errors.Is(err, full) || asked < 100_000 {
+		t.Errorf("asked for %d bytes: %v", asked, err)
+	}
+	wantDisks(t, s, 1)
+	for _, at := range []string{"disk", "empty"} {
+		s.Writes = func(ctx context.Context, _ int64) (context.Context, func(), error) {
+			ctx, cancel := context.WithCancelCause(ctx)
+			s.step = func(name string) {
+				if name == at {
+					cancel(full)
+				}
+			}
+			return ctx, func() { cancel(nil) }, nil
+		}
+		if _, err := s.Promote(t.Context(), "ses_a", "go"); !errors.Is(err, full) {
+			t.Errorf("stopped at %s: %v", at, err)
+		}
+		wantBase(t, s, "ci", map[string]string{})
+		wantDisks(t, s, 1)
+	}
+	dir := t.TempDir()
+	src, err := os.Create(filepath.Join(dir, "src"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	const size = 3 << 30
+	if _, err := src.WriteAt([]byte("end"), size-3); err != nil {
+		t.Fatal(err)
+	}
+	dst, err := os.Create(filepath.Join(dir, "dst"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dst.Close()
+	if err := (&copier{ctx: t.Context()}).content(dst, src); err != nil {
+		t.Fatal(err)
+	}
+	fi, err := dst.Stat()
+	if err != nil || fi.Size() != size || fi.Sys().(*syscall.Stat_t).Blocks > 1000 {
+		t.Errorf("%+v, %v", fi.Sys(), err)
+	}
+	end := make([]byte, 3)
+	if _, err := dst.ReadAt(end, size-3); err != nil || string(end) != "end" {
+		t.Errorf("%q, %v", end, err)
+	}
+}

@@ -34,7 +34,7 @@ func (s *Store) spool() (*os.File, error) {
 	return f, nil
 }
 
-func (s *Store) disk() disk { return disk{int(s.fd.Fd()), s.minFree} }
+func (s *Store) disk() disk { return disk{int(s.fd.Fd()), s.room} }
 
 // build makes an image by a recipe and gives it names, unless it is there, when
 // it only gets the names.

@@ -98,8 +98,8 @@ func (b *budget) name(n int) error {
 
 // disk is a file system of which something must stay free.
 type disk struct {
-	fd      int
-	minFree int64 // bytes
+	fd   int
+	room func(bytes int64) error // see Store.AskRoom; nil for none
 }
 
 func (d disk) check() error {
@@ -107,13 +107,13 @@ func (d disk) check() error {
 	if err := unix.Fstatfs(d.fd, &fs); err != nil {
 		return fmt.Errorf("look at the disk: %w", err)
 	}
-	if free := int64(fs.Bavail) * int64(fs.Bsize); free < d.minFree {
-		return fmt.Errorf("%w: %d MiB are free and %d must stay so; remove images or other files", ErrNoSpace, free>>20, d.minFree>>20)
-	}
 	if fs.Files > 0 && fs.Ffree < minInodes {
 		return fmt.Errorf("%w: %d inodes are free and %d must stay so; remove images or other files", ErrNoSpace, fs.Ffree, minInodes)
 	}
-	return nil
+	if d.room == nil {
+		return nil
+	}
+	return d.room(checkEvery)
 }
 
 // guardedWriter writes as long as the disk has room and max is not reached. It is

@@ -75,10 +75,18 @@ func openStore(t testing.TB, dir string, l Limits) *Store {
 func openKeeping(dir string, minFree int64) (*Store, error) {
 	s, err := Open(dir, slog.New(slog.DiscardHandler))
 	if err == nil {
-		s.minFree = minFree
+		s.AskRoom(func(int64) error {
+			var fs unix.Statfs_t
+			if err := unix.Fstatfs(int(s.fd.Fd()), &fs); err != nil || int64(fs.Bavail)*fs.Bsize >= minFree {
+				return err
+			}
+			return errFloor
+		})
 	}
 	return s, err
 }
+
+var errFloor = errors.New("so much must stay free")
 
 // withDefaults are these limits, where one is 0 the store's own.
 func (l Limits) withDefaults() Limits {

@@ -21,12 +21,8 @@ import (
 	"github.com/toold/toold/internal/crew"
 )
 
-const (
-	// minFree is how many bytes must stay free on the disk.
-	minFree = 2 << 30
-	// parallel bounds how many images are made at once. Others wait.
-	parallel = 2
-)
+// parallel bounds how many images are made at once. Others wait.
+const parallel = 2
 
 // The parts of the store's directory.
 const (
@@ -40,14 +36,14 @@ const (
 
 // Store keeps images. All methods may be called from any goroutine.
 type Store struct {
-	limits  Limits
-	stall   time.Duration // how long a registry may send nothing at all
-	minFree int64
-	log     *slog.Logger
-	dir     *os.Root // the store's directory
-	fd      *os.File // the same, for what os.Root cannot do
-	lock    *os.File
-	now     func() time.Time
+	limits Limits
+	stall  time.Duration // how long a registry may send nothing at all
+	room   func(bytes int64) error
+	log    *slog.Logger
+	dir    *os.Root // the store's directory
+	fd     *os.File // the same, for what os.Root cannot do
+	lock   *os.File
+	now    func() time.Time
 
 	turns crew.Turns    // by digest: two who want the same image make it once
 	jobs  chan struct{} // full when as many images are being made as may be
@@ -75,7 +71,7 @@ type kept struct {
 // them.
 func Open(dir string, log *slog.Logger) (*Store, error) {
 	s := &Store{
-		limits: defaultLimits, minFree: minFree, log: log, now: time.Now, stall: 30 * time.Second,
+		limits: defaultLimits, log: log, now: time.Now, stall: 30 * time.Second,
 		images: map[string]*kept{}, names: map[string]string{}, jobs: make(chan struct{}, parallel),
 	}
 	s.stopping, s.stop = context.WithCancelCause(context.Background())
@@ -84,6 +80,10 @@ func Open(dir string, log *slog.Logger) (*Store, error) {
 	}
 	return s, nil
 }
+
+// AskRoom has room asked before so many bytes are written; its error is that of the operation. Without
+// it an image is bounded by its limits and by the disk. It is called before the store is used.
+func (s *Store) AskRoom(room func(bytes int64) error) { s.room = room }
 
 func (s *Store) open(path string) error {
 	if os.Geteuid() != 0 {

@@ -43,23 +43,23 @@ func TestOpenMakesAPrivatePlace(t *testing.T) {
 func TestOpenFailures(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir()
-	if _, err := openKeeping(filepath.Join(dir, "a", "b"), minFree); !errors.Is(err, os.ErrNotExist) {
+	if _, err := openKeeping(filepath.Join(dir, "a", "b"), 1); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a parent: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openKeeping(filepath.Join(dir, "file"), minFree); err == nil {
+	if _, err := openKeeping(filepath.Join(dir, "file"), 1); err == nil {
 		t.Error("a file was opened as a store")
 	}
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "other"), 0o700), os.Chown(filepath.Join(dir, "other"), 1000, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openKeeping(filepath.Join(dir, "other"), minFree); err == nil || !strings.Contains(err.Error(), "1000") {
+	if _, err := openKeeping(filepath.Join(dir, "other"), 1); err == nil || !strings.Contains(err.Error(), "1000") {
 		t.Errorf("another user's directory: %v", err)
 	}
 	openStore(t, filepath.Join(dir, "images"), Limits{})
-	if _, err := openKeeping(filepath.Join(dir, "images"), minFree); !errors.Is(err, ErrLocked) {
+	if _, err := openKeeping(filepath.Join(dir, "images"), 1); !errors.Is(err, ErrLocked) {
 		t.Errorf("opened twice: %v", err)
 	}
 }
@@ -101,7 +101,7 @@ func TestReopenDamagedNames(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, namesFile), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openKeeping(dir, minFree); err == nil || !strings.Contains(err.Error(), namesFile) {
+	if _, err := openKeeping(dir, 1); err == nil || !strings.Contains(err.Error(), namesFile) {
 		t.Errorf("got %v, want the name of the file", err)
 	}
 }
@@ -312,7 +312,7 @@ func TestDiskFloor(t *testing.T) {
 	}
 	defer s.Close()
 	_, err = s.Import(t.Context(), "x", bytes.NewReader(tarOf(t, file("a", ""))))
-	if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "remove") {
+	if !errors.Is(err, errFloor) {
 		t.Errorf("got %v", err)
 	}
 	checkNothingLeft(t, s, 0)
@@ -344,8 +344,8 @@ func TestFullDisk(t *testing.T) {
 			}
 			defer s.Close()
 			_, err = s.Import(t.Context(), "x", bytes.NewReader(tarOf(t, tt.entries...)))
-			if !errors.Is(err, ErrNoSpace) {
-				t.Errorf("got %v", err)
+			if want := map[bool]error{true: errFloor, false: ErrNoSpace}[tt.minFree > 1]; !errors.Is(err, want) {
+				t.Errorf("got %v, want %v", err, want)
 			}
 			checkNothingLeft(t, s, 0)
 			var fs unix.Statfs_t

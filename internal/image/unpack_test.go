@@ -347,13 +347,13 @@ func TestFileIsPaidFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	b := &budget{limits: defaultLimits, disk: disk{fd: int(f.Fd()), minFree: 1 << 62}}
+	b := &budget{limits: defaultLimits, disk: disk{fd: int(f.Fd()), room: func(int64) error { return errFloor }}}
 	p := &paid{f, b}
 	if n, err := p.Write(make([]byte, checkEvery-1)); n != checkEvery-1 || err != nil {
 		t.Fatalf("wrote %d bytes, %v", n, err)
 	}
-	if n, err := p.Write([]byte("x")); n != 0 || !errors.Is(err, ErrNoSpace) {
-		t.Errorf("wrote %d bytes, %v, want %v", n, err, ErrNoSpace)
+	if n, err := p.Write([]byte("x")); n != 0 || !errors.Is(err, errFloor) {
+		t.Errorf("wrote %d bytes, %v, want %v", n, err, errFloor)
 	}
 	if fi, err := f.Stat(); err != nil || fi.Size() != checkEvery-1 || b.bytes != checkEvery {
 		t.Errorf("the file has %d bytes, %d were counted, %v", fi.Size(), b.bytes, err)

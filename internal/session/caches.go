@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
@@ -137,6 +139,8 @@ func notPromoted(row *store.Session, name string, err error) error {
 		return fault.NotFound.Errorf("session %s has no cache %q", row.ID, shown(name)).Next(fmt.Sprintf("create sessions with it: --cache %s", shown(name)))
 	case errors.Is(err, cache.ErrShared):
 		return fault.Invalid.Errorf("cache %s is shared: what a session writes is there for all at once, without a promotion", name)
+	case errors.Is(err, unix.ENOSPC) && !errors.Is(err, cache.ErrFull):
+		return fault.Overloaded.Errorf("the host's disk has no room for cache %s: %w", name, err).Next(freesSpace + "; then try again")
 	case errors.Is(err, cache.ErrFull):
 		return fault.Quota.Errorf("cache %s would be larger than it may be", name).
 			Next(fmt.Sprintf("give it a larger size in [[cache]], or begin anew: toolctl cache rm %s", name))

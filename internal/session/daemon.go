@@ -195,8 +195,9 @@ func (dm *daemon) observe(fn func(Observer)) {
 	}
 }
 
-// room says whether records have as much room as must stay free, and how much they
-// have: what is free inside of the database is as good as what is free beside it.
+// room says whether records have as much room as must stay free on the disk of the state directory,
+// and how much is free there. Records have what is free inside of the database, too, whose file does
+// not shrink; nothing else has.
 func (dm *daemon) room(ctx context.Context) (free int64, enough bool, err error) {
 	least := dm.settings.Load().MinFree
 	v, err := room.At(dm.cfg.OutputDir)
@@ -204,5 +205,13 @@ func (dm *daemon) room(ctx context.Context) (free int64, enough bool, err error)
 		return v.Free, err == nil, err
 	}
 	inside, err := dm.store.FreeBytes(ctx)
-	return v.Free + inside, err == nil && v.Free+inside >= least, err
+	return v.Free, err == nil && v.Free+inside >= least, err
+}
+
+// diskRoom refuses so many bytes that the daemon itself is about to write to the state directory.
+func (dm *daemon) diskRoom(bytes int64) error { return dm.disk.room(dm.settings.Load(), bytes) }
+
+// diskWork is diskRoom for work of an unknown size, see hostDisk.begin.
+func (dm *daemon) diskWork(ctx context.Context, bytes int64) (context.Context, func(), error) {
+	return dm.disk.begin(ctx, dm.settings.Load(), bytes)
 }

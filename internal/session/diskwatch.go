@@ -52,6 +52,7 @@ func (h diskWatch) watch() {
 			}
 		}
 		if level != room.Enough {
+			h.disk.stopWorks(v, w.Floor.Of(v.Size))
 			h.stop(h.writers(func(*Session) bool { return true }), level)
 		}
 	}

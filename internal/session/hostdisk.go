@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,8 @@ type hostDisk struct {
 	surveyed int64      // that there were at the last survey
 	pending  int64      // that are being made
 	settled  int64      // that were made, or came to nothing, since the last survey began
+
+	works map[*context.CancelCauseFunc]struct{} // the daemon's own writing, guarded by mu
 
 	last   atomic.Pointer[loopdisk.Survey]
 	losses loopdisk.Losses
@@ -87,9 +90,9 @@ func (h *hostDisk) failed(session string, others func() []string) bool {
 }
 
 // room refuses the daemon's own writers so many bytes that would leave less than twice what must
-// stay free (daemon.host_free). All that the daemon copies for a session asks here first: it is
-// no call that could be stopped, and must not have those of others stopped (see room.Level),
-// which looks at how fast the disk fills too.
+// stay free (daemon.host_free). All that the daemon writes for somebody asks here first: it is
+// no call, and must not have the calls of others stopped (see room.Level), which looks at how fast
+// the disk fills too.
 func (h *hostDisk) room(set *Settings, bytes int64) error {
 	v, err := room.At(h.dir)
 	if err != nil {
@@ -99,9 +102,44 @@ func (h *hostDisk) room(set *Settings, bytes int64) error {
 	if floor <= 0 || v.Free-bytes >= 2*floor {
 		return nil
 	}
-	return fault.Overloaded.Errorf("the host's disk is nearly full: only %s are free, %s must stay (daemon.host_free), and this takes %s of them",
-		client.Size(v.Free), client.Size(floor), client.Size(bytes)).
-		Next("take less at once (paths, --exclude), or " + freesSpace + "; then try again")
+	takes := "this would take more of them"
+	if bytes > 0 {
+		takes = fmt.Sprintf("this takes %s of them", client.Size(bytes))
+	}
+	return fault.Overloaded.Errorf("the host's disk is nearly full: only %s are free, %s must stay (daemon.host_free), and %s",
+		client.Size(v.Free), client.Size(floor), takes).
+		Next(freesSpace + "; then try again")
+}
+
+// begin is room for work of which nobody knows before how much it writes; bytes is what is known of
+// it, at least. ctx ends as soon as the disk is so full that calls that write are stopped.
+func (h *hostDisk) begin(ctx context.Context, set *Settings, bytes int64) (context.Context, func(), error) {
+	if err := h.room(set, bytes); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.works == nil {
+		h.works = map[*context.CancelCauseFunc]struct{}{}
+	}
+	h.works[&cancel] = struct{}{}
+	return ctx, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.works, &cancel)
+		cancel(nil)
+	}, nil
+}
+
+// stopWorks ends the daemon's own writing.
+func (h *hostDisk) stopWorks(v room.Volume, floor int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for cancel := range h.works {
+		(*cancel)(fault.Overloaded.Errorf("the host's disk is nearly full: %s are free, and %s must stay (daemon.host_free): this was stopped before it was done",
+			client.Size(v.Free), client.Size(floor)).Next(freesSpace + "; then try again"))
+	}
 }
 
 const freesSpace = "end sessions (toolctl session rm --discard), remove images (toolctl image rm), look for leftovers (toolctl gc), or have space freed on the host"

@@ -1,11 +1,14 @@
 package session
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/session/room"
 )
 
@@ -60,5 +63,37 @@ func TestPromisedAtOnce(t *testing.T) {
 	wait.Wait()
 	if n := taken.Load(); n < 1 || n > 3 {
 		t.Errorf("%d sessions were each promised a third of what is free", n)
+	}
+}
+
+// Work of an unknown size begins only with room, and ends when calls are stopped for want of it.
+func TestOwnWork(t *testing.T) {
+	t.Parallel()
+	h := &hostDisk{dir: t.TempDir()}
+	v, err := room.At(h.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := h.begin(t.Context(), &Settings{HostFree: room.Floor{Percent: 99}}, 0); !errors.Is(err, fault.Overloaded) {
+		t.Errorf("without room: %v", err)
+	}
+	if _, _, err := h.begin(t.Context(), &Settings{HostFree: room.Floor{Bytes: 1}}, v.Size); !errors.Is(err, fault.Overloaded) {
+		t.Errorf("more than there is: %v", err)
+	}
+	over, done, err := h.begin(t.Context(), &Settings{}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done()
+	ctx, done, err := h.begin(t.Context(), &Settings{}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	h.stopWorks(v, 7)
+	for what, ctx := range map[string]context.Context{"work that is over": over, "work": ctx} {
+		if is, want := errors.Is(context.Cause(ctx), fault.Overloaded), what == "work"; is != want {
+			t.Errorf("%s was stopped: %v", what, context.Cause(ctx))
+		}
 	}
 }

@@ -69,6 +69,12 @@ func New(cfg Config) (*Manager, error) {
 		Approvals: &Approvals{r}, Policy: &Policy{r}, Files: &Files{r}, Events: &Events{r}, Images: &ImageStore{r.daemon},
 		Tools: &Toolbox{r}, Usage: &Usage{roster: r}, Networks: &Networks{r}, Caches: &Caches{r}, Collector: &Collector{life: l, records: records},
 	}
+	cfg.Caches.Writes = r.diskWork
+	for _, images := range cfg.Images {
+		if here, ok := images.(interface{ AskRoom(room func(int64) error) }); ok { // others lie elsewhere
+			here.AskRoom(r.diskRoom)
+		}
+	}
 	r.trees = trees.New(cfg.Trees, overlaid{m}, r.log, &r.work)
 	return m, nil
 }
@@ -277,15 +283,20 @@ func (m *Manager) Checks(ctx context.Context) (checks []client.Check) {
 	}
 	_, phase := m.phase()
 	add("takes work", "it has taken over the sessions of the last run", phase, "wait until toolctl ready says ok")
-	room := ""
-	switch free, enough, err := m.room(ctx); {
+	const fine = "the disk of the state directory has as much as must stay free"
+	least := m.settings.Load().MinFree
+	free, enough, err := m.room(ctx)
+	lacks := fmt.Sprintf("only %s are free on the disk of the state directory, and %s must stay: outputs are not kept", client.Size(free), client.Size(least))
+	switch {
 	case err != nil:
-		room = err.Error()
+		add("room for records", fine, err.Error(), freesSpace)
 	case !enough:
-		room = fmt.Sprintf("only %s are free on the disk of the state directory, and %s must stay: large inputs are refused and outputs not kept",
-			client.Size(free), client.Size(m.settings.Load().MinFree))
+		add("room for records", fine, lacks+", and large inputs refused", freesSpace)
+	case free < least: // the database has room inside of its file
+		checks = append(checks, client.Check{Group: "daemon", Name: "room for records", Status: client.CheckWarn, Detail: lacks, Hint: freesSpace})
+	default:
+		add("room for records", fine, "", "")
 	}
-	add("room for records", "the disk of the state directory has as much as must stay free", room, freesSpace)
 	add("records", "they are stored", failingWith("records cannot be stored", m.store.Ready()), "the daemon's log has the cause; "+freesSpace)
 	if m.cfg.Auditor != nil {
 		add("audit log", "it refuses no call", failingWith("the audit log refuses calls", m.cfg.Auditor.Ready()),

@@ -127,10 +127,22 @@ func (o overlaid) Operated(operation, outcome string, took time.Duration) {
 	o.m.observe(func(x Observer) { x.WorktreeOperation(operation, outcome, took) })
 }
 
-// Room implements trees.Sessions.
+// Sensitive implements trees.Sessions.
 func (o overlaid) Sensitive() []string { return o.m.settings.Load().Worktrees.Sensitive }
 
-func (o overlaid) Room(bytes int64) error { return o.m.daemon.disk.room(o.m.settings.Load(), bytes) }
+// Room implements trees.Sessions.
+func (o overlaid) Room(bytes int64) error {
+	err := o.m.diskRoom(bytes)
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return f.Next("take less at once (paths, --exclude), or " + f.Hint)
+	}
+	return err
+}
+
+// Writes implements trees.Sessions.
+func (o overlaid) Writes(ctx context.Context, bytes int64) (context.Context, func(), error) {
+	return o.m.diskWork(ctx, bytes)
+}
 
 // Internal implements trees.Sessions.
 func (o overlaid) Internal(what string, err error) error {

@@ -23,6 +23,7 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/cache"
 	"github.com/toold/toold/internal/call"
+	"github.com/toold/toold/internal/image"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/oci"
 	"github.com/toold/toold/internal/store"
@@ -173,8 +174,12 @@ func (h *realHouse) open(log *slog.Logger) (*Manager, func() error, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}
+	images, err := image.Open(filepath.Join(h.Dir, "images"), log)
+	if err != nil {
+		return nil, nil, errors.Join(err, st.Close())
+	}
 	m, err := New(Config{
-		Trees: trees, Caches: caches,
+		Trees: trees, Caches: caches, Images: map[string]Images{"oci": images},
 		Store: st, Tools: tool.NewRegistry(), Drivers: map[string]sandbox.Driver{"oci": d}, Driver: "oci",
 		Log: log, Owner: h.Owner, OutputDir: filepath.Join(h.Dir, "output"), JournalDir: filepath.Join(h.Dir, "transactions"), UIDBase: h.UIDBase, UIDClaims: filepath.Join(h.Dir, "uids"), Settings: set,
 	})
@@ -184,10 +189,10 @@ func (h *realHouse) open(log *slog.Logger) (*Manager, func() error, error) {
 		}
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, st.Close())
+		return nil, nil, errors.Join(err, st.Close(), images.Close())
 	}
 	return m, func() error {
-		err := errors.Join(m.Close(context.Background()), trees.Close(), st.Close())
+		err := errors.Join(m.Close(context.Background()), trees.Close(), images.Close(), st.Close())
 		if c, ok := any(d).(io.Closer); ok {
 			err = errors.Join(err, c.Close())
 		}

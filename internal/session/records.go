@@ -122,7 +122,7 @@ func (rs *records) roomForInput(ctx context.Context) error {
 	if err != nil || enough {
 		return err
 	}
-	return fault.Overloaded.Errorf("an input of more than %s is refused now: only %s are free on the disk that holds the daemon's state, and %s must stay",
+	return fault.Overloaded.Errorf("an input of more than %s is refused now: only %s are free on the disk of the state directory, and %s must stay",
 		client.Size(store.Small), client.Size(free), client.Size(rs.settings.Load().MinFree)).
 		Next(`make calls with smaller inputs, end sessions, or have an administrator free space on the host ("toolctl gc --records" frees that of old calls)`)
 }

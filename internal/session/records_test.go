@@ -14,7 +14,9 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call"
+	"github.com/toold/toold/internal/session/room"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // padded is a call of bash whose input has about so many bytes.
@@ -350,4 +352,67 @@ func TestToldCallsMakeRoom(t *testing.T) {
 		t.Error(err)
 	}
 	h.host.box(s.ID).release()
+}
+
+// TestRoomInsideTheDatabase: what is free inside of the database's file is for records alone. One number
+// is said to be free on the disk, and outputs, which are files, are not kept where it is too small.
+func TestRoomInsideTheDatabase(t *testing.T) {
+	if os.Geteuid() != 0 {
+		testrig.Skipf(t, "root", "disks are made by root")
+	}
+	h := newHouse(t)
+	h.dir = testrig.SmallTree(t, 64<<20)
+	h.set.Retention = 0
+	m := h.open()
+	old, s := h.create(alice, client.SessionCreate{}), h.create(alice, client.SessionCreate{})
+	for i := range 8 {
+		h.call(old.ID, padded(fmt.Sprintf("echo %d", i), 500_000))
+	}
+	_, err := m.End(t.Context(), alice, old.ID, client.EndOptions{})
+	if err == nil {
+		_, err = m.Collector.GC(t.Context(), root, client.GCRequest{Records: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := room.At(h.dir)
+	inside, inErr := h.store.FreeBytes(t.Context())
+	if err != nil || inErr != nil || inside < 3<<20 {
+		t.Fatalf("%+v, %d bytes inside, %v, %v", v, inside, err, inErr)
+	}
+	says := func(least int64) (client.CheckStatus, string) {
+		h.set.MinFree = least
+		m.Reload(h.set)
+		for _, c := range m.Checks(t.Context()) {
+			if c.Name == "room for records" {
+				return c.Status, c.Detail + c.Hint
+			}
+		}
+		return "", ""
+	}
+	free := func() string {
+		v, err := room.At(h.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client.Size(v.Free).String() + " are free on the disk of the state directory"
+	}
+	// Between the two numbers: records have room, outputs have none.
+	if status, text := says(v.Free + inside/2); status != client.CheckWarn || !strings.Contains(text, free()) || !strings.Contains(text, "outputs are not kept") || strings.Contains(text, "inputs") {
+		t.Errorf("%s: %s", status, text)
+	}
+	if r := m.Ready(t.Context()); r.Status != "ok" || len(r.Warnings) != 1 {
+		t.Errorf("%+v", r)
+	}
+	c := h.call(s.ID, padded("giant 200000", 100_000))
+	if why := fmt.Sprint(c.Metadata["output_not_kept"]); c.Error != nil || !strings.Contains(c.Output, "are free on the disk of the state directory") && !strings.Contains(why, "are free on the disk of the state directory") {
+		t.Errorf("%v, %.300q … %.300q, %v", c.Metadata, c.Output, c.Output[max(0, len(c.Output)-300):], c.Error)
+	}
+	// Above both: neither has, and the same number is said.
+	if status, text := says(v.Free + 2*inside + 8<<20); status != client.CheckFail || !strings.Contains(text, free()) || !strings.Contains(text, "large inputs") {
+		t.Errorf("%s: %s", status, text)
+	}
+	if _, err := m.calls.Call(t.Context(), alice, s.ID, padded("echo x", 5000), call.Options{}); codeOfErr(err) != client.CodeOverloaded || !strings.Contains(err.Error(), free()) {
+		t.Errorf("a large input: %v, of %s", err, free())
+	}
 }

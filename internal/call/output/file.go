@@ -146,7 +146,7 @@ func (s *file) full() bool {
 		return true
 	}
 	if free := int64(fs.Bavail) * fs.Bsize; free < s.MinFree {
-		s.stop(fmt.Sprintf("the rest was not kept: only %d bytes are free on the host, and %d must stay", free, s.MinFree))
+		s.stop(fmt.Sprintf("the rest was not kept: only %s are free on the disk of the state directory, and %s must stay", client.Size(free), client.Size(s.MinFree)))
 		return true
 	}
 	return false

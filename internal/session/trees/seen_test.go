@@ -1,6 +1,7 @@
 package trees
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,10 @@ import (
 )
 
 func (o *one) Room(int64) error { return nil }
+
+func (o *one) Writes(ctx context.Context, _ int64) (context.Context, func(), error) {
+	return ctx, func() {}, nil
+}
 
 // over gives another session of the store over a source of its own, and the root of its upper layer.
 func (o *one) over(t *testing.T, session string) (tree *layers.Tree, source, upper string) {

@@ -89,6 +89,9 @@ type Sessions interface {
 	// Room is asked before so many bytes are written to the state directory; its error says that
 	// there is no room for them now.
 	Room(bytes int64) error
+	// Writes is Room for work that writes at least so many bytes there, nobody knows how many. Its
+	// context ends when there is no room for more, with a cause that says so.
+	Writes(ctx context.Context, bytes int64) (_ context.Context, done func(), err error)
 	// Sensitive are those of an apply.Job.
 	Sensitive() []string
 	// Internal words an error for who asked.

@@ -214,11 +214,22 @@ func (v *view) TreeDiff(ctx context.Context, q run.DiffQuery, most int64, w io.W
 }
 
 // revert puts back what the layers say something of: a live sandbox that does not show what somebody
-// has put into the source would take it for removed, and copy it to the session.
-func revert(ctx context.Context, v *view, paths []string) (treediff.Totals, error) {
+// has put into the source would take it for removed, and copy it to the session. All that sandboxes
+// copy for the daemon they copy here, and nobody knows before how much that is.
+func revert(ctx context.Context, v *view, paths []string) (t treediff.Totals, err error) {
+	ctx, done, err := v.sessions.Writes(ctx, 0)
+	if err != nil {
+		return t, err
+	}
+	defer done()
+	defer func() {
+		if why, ok := errors.AsType[*fault.Error](context.Cause(ctx)); ok && err != nil {
+			err = why
+		}
+	}()
 	told, err := v.toTell(ctx)
 	if err != nil {
-		return treediff.Totals{}, err
+		return t, err
 	}
 	if told != nil {
 		t, err := v.RevertTouched(ctx, paths, told)

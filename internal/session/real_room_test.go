@@ -1,0 +1,115 @@
+package session
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/cache"
+	"github.com/toold/toold/internal/cache/builtin"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/session/room"
+)
+
+// TestRealOwnWriters: all that the daemon itself writes for somebody to the disk of its state directory
+// is refused by name where hardly anything is left there, with nothing half done, and is done when there
+// is room again.
+func TestRealOwnWriters(t *testing.T) {
+	a := newApplyRig(t)
+	set := *a.m.settings.Load()
+	set.Caches = cache.Settings{{Cache: builtin.Cache{Name: "own", Dirs: []builtin.Dir{{Name: "own"}}}, Path: "/caches/own", Mode: client.CacheCow, Size: 32 << 20}}
+	a.m.Reload(set)
+	// A moved directory is copied when it is applied, a removed file when it is discarded.
+	top, ids := a.src, map[string]string{}
+	for _, name := range []string{"live", "ended", "applied live", "applied ended"} {
+		a.src = filepath.Join(top, name)
+		a.must(errors.Join(os.Mkdir(a.src, 0o755), os.Chown(a.src, int(alice.UID), int(alice.GID))))
+		a.host(".", "mkdir -p d old; head -c 300000 /dev/urandom >d/big; cp d/big old/big; echo 1 >f")
+		ids[name] = a.session("")
+		a.bash(ids[name], "mv d e; rm old/big; echo 2 >f")
+		if strings.HasSuffix(name, "ended") {
+			a.end(ids[name])
+		}
+	}
+	a.src = top
+	cached, err := a.m.Create(t.Context(), mounter, client.SessionCreate{Caches: []client.CacheUse{{Name: "own"}}})
+	a.must(err)
+	a.bash(cached.ID, "head -c 1000000 /dev/urandom >/caches/own/f")
+
+	writers := []struct {
+		name string
+		do   func() error
+	}{
+		{"discard of a live session's path", func() error {
+			_, err := a.m.trees.Discard(t.Context(), owner, ids["live"], client.DiscardRequest{Paths: []string{"old"}})
+			return err
+		}},
+		{"discard of an ended session's path", func() error {
+			_, err := a.m.trees.Discard(t.Context(), owner, ids["ended"], client.DiscardRequest{Paths: []string{"old"}})
+			return err
+		}},
+		{"apply of a live session", func() error {
+			_, err := a.m.trees.Apply(t.Context(), owner, ids["applied live"], client.ApplyRequest{})
+			return err
+		}},
+		{"apply of an ended session", func() error {
+			_, err := a.m.trees.Apply(t.Context(), owner, ids["applied ended"], client.ApplyRequest{})
+			return err
+		}},
+		{"promotion of a cache", func() error {
+			_, err := a.m.Caches.PromoteCache(t.Context(), mounter, cached.ID, "own")
+			return err
+		}},
+		{"import of an image", func() error {
+			var archive bytes.Buffer
+			w := tar.NewWriter(&archive)
+			a.must(w.WriteHeader(&tar.Header{Name: "a", Typeflag: tar.TypeReg, Mode: 0o644}))
+			a.must(w.Close())
+			_, err := a.m.Images.ImportImage(t.Context(), root, "small:1", &archive)
+			return err
+		}},
+	}
+	state := func() (all string) {
+		for _, name := range slices.Sorted(maps.Keys(ids)) {
+			all += fmt.Sprintln(name, a.changed(ids[name]))
+		}
+		for _, glob := range []string{"caches/bases/*/*", "caches/disks/*", "images/images/*", "images/tmp/*"} {
+			found, err := filepath.Glob(filepath.Join(filepath.Dir(a.m.cfg.OutputDir), glob))
+			a.must(err)
+			all += fmt.Sprintln(glob, found)
+		}
+		files, err := filepath.Glob(top + "/*/*")
+		a.must(err)
+		return all + fmt.Sprintln(files)
+	}
+	before := state()
+	full := set
+	full.HostFree = room.Floor{Percent: 99}
+	a.m.Reload(full)
+	for _, w := range writers {
+		err := w.do()
+		f, ok := errors.AsType[*fault.Error](err)
+		if !ok || f.Kind != fault.Overloaded || !strings.Contains(err.Error(), "the host's disk is nearly full") || f.Hint == "" {
+			t.Errorf("%s on a full disk: %v", w.name, err)
+		}
+		if now := state(); now != before {
+			t.Errorf("%s has left %s; it was %s", w.name, now, before)
+		}
+	}
+	a.m.Reload(set)
+	for _, w := range writers {
+		if err := w.do(); err != nil {
+			t.Errorf("%s when there is room: %v", w.name, err)
+		}
+	}
+	a.holds("applied live/f", "2\n")
+	a.holds("applied ended/f", "2\n")
+}
