@@ -489,3 +489,19 @@ func TestRealNoBase(t *testing.T) {
 		t.Errorf("against the checkpoint %d are stale in\n%s", stale, text)
 	}
 }
+
+// TestRealHiddenByCheckpoint: where a checkpoint hides what the source has, because a directory was made
+// anew or moved, the source has no part in what was done since.
+func TestRealHiddenByCheckpoint(t *testing.T) {
+	a := newApplyRig(t)
+	a.host(".", "mkdir d e; echo 1 >d/f; echo 1 >e/f")
+	id := a.session("")
+	a.bash(id, "rm -r d; mkdir d; echo mine >d/a; mv e moved; mkdir e; echo mine >e/a")
+	cp, err := a.m.trees.Checkpoint(t.Context(), owner, id, client.CheckpointCreate{})
+	a.must(err)
+	a.bash(id, "echo more >d/f; echo more >e/f")
+	a.host(".", "echo theirs >d/f; echo theirs >e/f")
+	if text, stale := a.patch(id, client.DiffQuery{Against: cp.ID}); stale != 0 || strings.Count(string(text), "+more") != 2 {
+		t.Errorf("%d stale:\n%s", stale, text)
+	}
+}

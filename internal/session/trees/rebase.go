@@ -8,12 +8,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/beneath"
@@ -246,7 +243,7 @@ func (v *view) judge(ctx context.Context, items []client.Change) (*judged, error
 		verdicts = slices.Repeat([]apply.Verdict{{Changed: true}}, len(items))
 	}
 	if len(v.against) > 0 {
-		if err := v.ofCheckpoint(places, verdicts); err != nil {
+		if err := v.ofCheckpoint(ctx, places, verdicts); err != nil {
 			return nil, err
 		}
 	}
@@ -345,26 +342,28 @@ func (v *view) verdicts(ctx context.Context, places []apply.Place) (*apply.Look,
 // ofCheckpoint takes back what was said of paths that the checkpoint has itself: the source
 // has no part in the difference there. Of the others the session's base is none, for the
 // checkpoint may have had the directory removed.
-func (v *view) ofCheckpoint(places []apply.Place, verdicts []apply.Verdict) error {
+func (v *view) ofCheckpoint(ctx context.Context, places []apply.Place, verdicts []apply.Verdict) error {
 	opened, err := v.store.OpenLayers(v.against)
 	if err != nil {
 		return err
 	}
-	defer opened.Close()
+	of, err := coverOf(opened)
+	if err != nil {
+		return err
+	}
+	defer of.close()
 	for i := range places {
 		verdicts[i].Known = false
-		verdicts[i].Changed = verdicts[i].Changed && !slices.ContainsFunc(opened.Files, func(layer *os.File) bool { return covers(layer, places[i].Path) })
+		if !verdicts[i].Changed {
+			continue
+		}
+		has, err := of.has(ctx, places[i].Path)
+		if err != nil {
+			return err
+		}
+		verdicts[i].Changed = !has
 	}
 	return nil
-}
-
-// covers reports whether a layer says what is at a path.
-func covers(layer *os.File, name string) bool {
-	fd, err := beneath.Open(int(layer.Fd()), path.Join("root", name), unix.O_PATH|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
-	}
-	return unix.Close(fd) == nil
 }
 
 // pairs visits what has a base, with what the session has there now, unless that is what the
