@@ -123,7 +123,7 @@ type Session struct {
 	Key      string       `json:"key,omitempty"`
 	Name     string       `json:"name,omitempty"`
 	State    SessionState `json:"state"`
-	Reason   string       `json:"reason,omitempty"` // why it ended or was lost; "disk" while it lives: its disk has failed, and calls may only read
+	Reason   string       `json:"reason,omitempty"` // why it ended or was lost; "disk" while it lives: its disk has failed or is full, and calls may only read
 	Tenant   string       `json:"tenant"`
 	Profile  string       `json:"profile"`
 	Driver   string       `json:"driver"`

@@ -83,22 +83,33 @@ func (d disks) open(_ context.Context, s *Session, pl *plan) error {
 	return nil
 }
 
-// diskFailed reports whether a disk that a session writes to has lost something of it.
-func diskFailed(s *Session) bool {
+// diskFails is why a session may only read: a disk that it writes to has lost something of it, or is so
+// full that its worktree could not be laid anew. nil where it may write.
+func diskFails(s *Session) error {
 	cfg := &s.daemon.cfg
-	return s.daemon.disk.failed(s.id, func() []string {
+	if s.unlaid.Load() {
+		return errDiskFull
+	}
+	failed := s.daemon.disk.failed(s.id, func() []string {
 		all := cfg.Caches.SessionDisks(s.id)
 		if t, err := cfg.Trees.Get(s.id); err == nil && t.Disk != "" {
 			all = append(all, t.Disk)
 		}
 		return all
 	})
+	if failed {
+		return errDiskFailed
+	}
+	return nil
 }
 
-const diskNote = "its disk has failed, mostly because the host's was full, and what was written last may be lost: calls may only read, and diff shows what is left; end it, and go on from its changes in mode overlay with toolctl fork"
+const diskNote = ": calls may only read, and diff shows what is left; end it, and go on from its changes in mode overlay with toolctl fork"
 
-// errDiskFailed is why nothing may be written in a session whose disk has failed.
-var errDiskFailed = errors.New("its disk has failed, mostly because the host's was full: what was written last may be lost")
+// These are why nothing may be written in a session.
+var (
+	errDiskFailed = errors.New("its disk has failed, mostly because the host's was full, and what was written last may be lost")
+	errDiskFull   = errors.New("its disk is full, so that a checkpoint that the daemon stopped at could not be finished")
+)
 
 // furnish mounts the disks of a session, before a call that may write to them.
 func (s *Session) furnish() error {

@@ -91,7 +91,7 @@ func (h diskWatch) flush() {
 func (h diskWatch) lookAtFailed(before map[string]bool) map[string]bool {
 	failed := map[string]bool{}
 	for _, s := range h.live() {
-		if !diskFailed(s) {
+		if diskFails(s) == nil {
 			continue
 		}
 		failed[s.id] = true

@@ -45,6 +45,8 @@ type Session struct {
 	agent agent.Runner
 	// promised is the size of the disk that it may still get.
 	promised atomic.Int64
+	// unlaid: its disk had no room for the worktree that it was to have when the daemon began.
+	unlaid atomic.Bool
 	heart    // watches over the agent
 	gauges   // look at the tools
 
@@ -248,8 +250,8 @@ func (s *Session) snapshot(ctx context.Context) *client.Session {
 	v.Usage.Calls = s.calls.Total()
 	v.BudgetLeft = s.left(ctx)
 	v.Notes = append(slices.Clip(v.Notes), s.foreignNote()...)
-	if v.State == client.SessionReady && diskFailed(s) {
-		v.Reason, v.Notes = string(run.ReasonDisk), append(v.Notes, diskNote)
+	if why := diskFails(s); v.State == client.SessionReady && why != nil {
+		v.Reason, v.Notes = string(run.ReasonDisk), append(v.Notes, why.Error()+diskNote)
 	}
 	return &v
 }

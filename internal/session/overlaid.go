@@ -25,8 +25,8 @@ func (s *Session) Still(ctx context.Context) (release func(), err error) { retur
 
 // Relays implements trees.Live.
 func (s *Session) Relays() error {
-	if diskFailed(s) {
-		return errDiskFailed
+	if err := diskFails(s); err != nil {
+		return err
 	}
 	_, err := s.relaying()
 	return err

@@ -44,9 +44,9 @@ func (s *Session) Before(ctx context.Context, id, message string) (made call.Che
 	if err := cmp.Or(s.daemon.disk.admits(), s.daemon.memory.admits()); err != nil {
 		return made, err
 	}
-	if diskFailed(s) {
-		return made, fault.Sandbox.Errorf("session %s: %w; the call did not run", s.id, errDiskFailed).
-			Next("read what is left of it with calls that do not write; then free space on the host and go on in a new session, for mode overlay with toolctl fork " + s.id)
+	if why := diskFails(s); why != nil {
+		return made, fault.Sandbox.Errorf("session %s: %w; the call did not run", s.id, why).
+			Next("read what is left of it with calls that do not write; then free space on the host, end it and go on in a new session, for mode overlay with toolctl fork " + s.id)
 	}
 	if err := s.furnish(); err != nil {
 		return made, err

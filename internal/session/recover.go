@@ -56,7 +56,13 @@ func (l *life) takeOver(ctx context.Context, s *Session) (*agent.Welcome, error)
 		s.log.Warn("which tools the session's agent has is not known", "error", err)
 	}
 	if row := s.Row(); row.Worktree.Mode == client.WorktreeOverlay {
-		return w, l.trees.Recover(ctx, &row, s)
+		err := l.trees.Recover(ctx, &row, s)
+		if errors.Is(err, trees.ErrFull) {
+			s.log.Warn("a session goes on with the worktree that it has, to be read: its disk is full", "error", err)
+			s.unlaid.Store(true)
+			err = nil
+		}
+		return w, err
 	}
 	return w, nil
 }

@@ -49,6 +49,10 @@ type Seed struct {
 // with, or cannot be opened.
 var ErrSource = errors.New("its source cannot be used")
 
+// ErrFull is that the worktree of a session could not be laid anew for want of room on its own disk. The
+// sandbox has the one that it had, and nothing may be written to it: it may be a checkpoint by now.
+var ErrFull = errors.New("its disk is full")
+
 // Live is a session that is not over.
 type Live interface {
 	// Still waits until no call runs, and lets none run until release.
@@ -352,6 +356,8 @@ func (s *Service) Recover(ctx context.Context, row *store.Session, live Live) er
 		// Nothing can be written to what the sandbox has, whichever that is, and it can be read.
 		s.log.Warn("a session goes on with the worktree that it has: its disk has failed", "session", row.ID, "error", err)
 		return nil
+	case errors.Is(err, unix.ENOSPC) && !errors.Is(err, layers.ErrUnwritten):
+		return fmt.Errorf("%w: %w", ErrFull, err)
 	}
 	return fmt.Errorf("its worktree could not be laid anew: %w", err)
 }
