@@ -28,7 +28,12 @@ func (h diskWatch) watch() {
 	failed := map[string]bool{}
 	for wait := time.Duration(0); h.pause(wait); {
 		if time.Since(last) >= surveyEvery {
-			h.disk.survey()
+			if s := h.disk.survey(); h.disk.losses.News(s) {
+				select {
+				case h.disk.warned <- struct{}{}:
+				default: // they wait to be looked at
+				}
+			}
 			last = time.Now()
 			failed = h.lookAtFailed(failed)
 		}
@@ -62,21 +67,29 @@ func (h diskWatch) watch() {
 // Where there are no warnings of a disk's file system, that is no time.
 const lossesTime = 10 * time.Second
 
-// watchLosses is apart from watch, since to write what is on its way to a disk takes its time.
-// looked is closed when it has looked once.
+// watchLosses looks at what watch has seen warnings of. It is apart from it, since to write what is on its
+// way to a disk takes its time. looked is closed when it has looked once.
 func (h diskWatch) watchLosses(looked chan<- struct{}) {
 	h.lookForLosses()
 	close(looked)
-	for h.pause(surveyEvery) {
-		h.lookForLosses()
+	for {
+		select {
+		case <-h.disk.warned:
+			h.lookForLosses()
+		case <-h.ctx.Done():
+			return
+		}
 	}
 }
 
 func (h diskWatch) lookForLosses() {
-	if err := h.disk.losses.Find(); err != nil {
+	looked, err := h.disk.losses.Find(h.disk.survey())
+	if err != nil {
 		h.log.Warn("look for what the disks of sessions have lost", "error", err)
 	}
-	h.disk.survey()
+	if looked {
+		h.disk.survey()
+	}
 }
 
 // flush has what sessions wrote take its place on the host's disk while there is some.

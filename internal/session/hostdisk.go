@@ -27,9 +27,12 @@ type hostDisk struct {
 
 	last   atomic.Pointer[loopdisk.Survey]
 	losses loopdisk.Losses
+	warned chan struct{} // has something where a survey saw warnings that losses have not seen; capacity 1
 }
 
-func newHostDisk(dir string) *hostDisk { return &hostDisk{dir: dir, losses: loopdisk.Losses{Dir: dir}} }
+func newHostDisk(dir string) *hostDisk {
+	return &hostDisk{dir: dir, losses: loopdisk.Losses{Dir: dir}, warned: make(chan struct{}, 1)}
+}
 
 // promise is how large the disks of a session are: that of its home directory, which comes
 // late, and the others.

@@ -47,8 +47,8 @@ type Session struct {
 	promised atomic.Int64
 	// unlaid: its disk had no room for the worktree that it was to have when the daemon began.
 	unlaid atomic.Bool
-	heart    // watches over the agent
-	gauges   // look at the tools
+	heart  // watches over the agent
+	gauges // look at the tools
 
 	// ctx ends with agent.ErrOver when the session is over, or with call.ErrLeaving.
 	ctx    context.Context //nolint:containedctx // the life of the session itself

@@ -319,13 +319,13 @@ func TestRealDiskFailed(t *testing.T) {
 	b.bash("failed", "head -c 8M /dev/urandom >lost")
 	b.bash("home", "head -c 8M /dev/urandom >~/lost")
 	_ = loopdisk.Flush(h.Dir) // kernels differ in what they tell
-	if err := b.m.daemon.disk.losses.Find(); err != nil {
-		t.Error(err)
-	}
 	if err := os.Remove(neighbour); err != nil { // toold stores nothing while the disk is full
 		t.Fatal(err)
 	}
-	b.m.daemon.disk.survey()
+	testrig.Eventually(t, "the watch has found both losses", func() bool {
+		s := b.m.daemon.disk.last.Load()
+		return s != nil && len(s.Failed) == 2
+	})
 	v, err := b.m.Get(t.Context(), owner, "failed")
 	if err != nil || v.State != client.SessionReady || v.Reason != "disk" || !slices.ContainsFunc(v.Notes, func(n string) bool { return strings.Contains(n, "disk has failed") }) {
 		t.Fatalf("state %s, reason %q, notes %q, %v", v.State, v.Reason, v.Notes, err)

@@ -3,6 +3,8 @@ package loopdisk
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,34 +25,49 @@ type Losses struct {
 	Dir string // which disks lie below
 
 	mu   sync.Mutex       // guards seen, and lets one look at a time
-	seen map[string]int64 // by file: the warnings that had come of no loss
+	seen map[backed]int64 // the warnings that had come of no loss
 }
 
-// Find looks at the disks that are mounted, by whomever, and have warnings that it has not seen:
-// ext4 counts one for each write that it drops, but others too. Where there are none it costs one
-// read of a small file a disk. The error is of disks that could not be looked at.
-func (l *Losses) Find() error {
+// News reports whether Find would look at a disk. It does not wait: while somebody looks there are none.
+func (l *Losses) News(s Survey) bool {
+	if !l.mu.TryLock() {
+		return false
+	}
+	defer l.mu.Unlock()
+	return len(l.newsLocked(s)) > 0
+}
+
+func (l *Losses) newsLocked(s Survey) map[backed]int64 {
+	news := maps.Clone(s.warned)
+	maps.DeleteFunc(news, func(d backed, warnings int64) bool { return l.seen[d] == warnings })
+	return news
+}
+
+// Find looks at the disks of a survey that have warnings that it has not seen: ext4 counts one for each
+// write that it drops, but others too. looked: it has looked at one, which may have failed now. The error
+// is of disks that could not be looked at.
+func (l *Losses) Find(s Survey) (looked bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	seen := map[string]int64{}
+	news, seen := l.newsLocked(s), maps.Clone(s.warned)
 	var mu sync.Mutex // guards seen
-	err := each(l.Dir, func(device, file string) error {
-		warnings := number(filepath.Join("/sys/fs/ext4", device, "warning_count"))
-		if warnings == 0 || failed(device) {
-			return nil
-		}
-		if l.seen[device+file] != warnings {
-			if err := l.look(device, file); err != nil {
-				return err
+	err = each(func(yield func(device, file string) bool) {
+		for d := range news {
+			if !yield(d.device, d.file) {
+				return
 			}
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		seen[device+file] = warnings
-		return nil
+	}, func(device, file string) error {
+		err := l.look(device, file)
+		if err != nil { // it is looked at again
+			mu.Lock()
+			defer mu.Unlock()
+			delete(seen, backed{device, file})
+		}
+		return err
 	})
 	l.seen = seen
-	return err
+	return len(news) > 0, err
 }
 
 // look has a disk fail that has lost something. It mounts it as its owner has, once more: only
@@ -88,7 +105,7 @@ func (l *Losses) look(device, file string) error {
 // mount: a device writes the file system that is on it. What is lost of that Losses finds; the
 // error is of disks that could not be asked.
 func Flush(dir string) error {
-	return each(dir, func(device, file string) error {
+	return each(attachedBelow(dir), func(device, file string) error {
 		loop, err := mount.OpenDevice(device)
 		if err != nil {
 			return notGone(err)
@@ -104,13 +121,13 @@ func Flush(dir string) error {
 // eachAtOnce bounds the disks that are waited for at a time.
 const eachAtOnce = 16
 
-// each does something with all disks with their files below dir.
-func each(dir string, do func(device, file string) error) error {
+// each does something with disks, some at a time.
+func each(disks iter.Seq2[string, string], do func(device, file string) error) error {
 	var wait sync.WaitGroup
 	var mu sync.Mutex // guards all
 	var all error
 	places := make(chan struct{}, eachAtOnce)
-	for device, file := range attachedBelow(dir) {
+	for device, file := range disks {
 		places <- struct{}{}
 		wait.Go(func() {
 			err := do(device, file)

@@ -65,10 +65,13 @@ func TestLosses(t *testing.T) {
 	losses := &Losses{Dir: dir}
 	look := func(l *Losses) Survey {
 		t.Helper()
-		if err := l.Find(); err != nil {
-			t.Error(err)
-		}
 		s := Look(dir)
+		news := l.News(s)
+		looked, err := l.Find(s)
+		if err != nil || looked != news || l.News(s) {
+			t.Errorf("there were news: %v, it looked: %v, %v; then there are: %v", news, looked, err, l.News(s))
+		}
+		s = Look(dir)
 		slices.Sort(s.Failed)
 		return s
 	}

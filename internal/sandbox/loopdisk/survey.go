@@ -16,7 +16,12 @@ type Survey struct {
 	// Failed are the names of the files of disks that have lost something that was written to
 	// them, mostly because the host's disk was full, as far as the kernel has found that (see Losses).
 	Failed []string
+	// warned are disks that have not failed, and of which the kernel has given so many warnings.
+	warned map[backed]int64
 }
+
+// backed is a loop device and the file that it is of.
+type backed struct{ device, file string }
 
 // Has reports whether the disk of Unnamed with this name has failed, or one of Create with one
 // of the others.
@@ -30,6 +35,11 @@ func Look(dir string) (s Survey) {
 	for device, file := range attachedBelow(dir) {
 		if failed(device) {
 			s.Failed = append(s.Failed, filepath.Base(strings.TrimSuffix(file, " (deleted)")))
+		} else if n := number(filepath.Join("/sys/fs/ext4", device, "warning_count")); n > 0 {
+			if s.warned == nil {
+				s.warned = map[backed]int64{}
+			}
+			s.warned[backed{device, file}] = n
 		}
 		s.Promised += number(filepath.Join("/sys/block", device, "size")) * 512
 		s.Unwritten += number(filepath.Join("/sys/fs/ext4", device, "delayed_allocation_blocks")) * block
