@@ -318,7 +318,7 @@ func TestRealDiskFailed(t *testing.T) {
 	}
 	b.bash("failed", "head -c 8M /dev/urandom >lost")
 	b.bash("home", "head -c 8M /dev/urandom >~/lost")
-	_ = loopdisk.Flush(h.Dir) // kernels differ in what they tell
+	_ = loopdisk.Flush(h.Dir)                    // kernels differ in what they tell
 	if err := os.Remove(neighbour); err != nil { // toold stores nothing while the disk is full
 		t.Fatal(err)
 	}
