@@ -354,7 +354,8 @@ func TestK28KernelMemory(t *testing.T) {
 	}
 	for _, kind := range kinds {
 		outside, reason := heldOutside(t, s, kind)
-		holds(t, kind, outside < 32<<20 || reason == "memory", "%d bytes of the host's memory are counted for nobody", outside)
+		ended := reason == "memory" && kind != "netlink" // whose sockets are few and small
+		holds(t, kind, outside < 32<<20 && reason == "" || ended, "%d bytes of the host's memory are counted for nobody; the call was ended for %q", outside, reason)
 	}
 	for _, kind := range []string{"tcp", "udp", "errors", "sent", "netlink"} {
 		if held, _ := strconv.Atoi(weak{}.run(t, "kernelmem", kind, "go")["held"]); held < 32<<20 {

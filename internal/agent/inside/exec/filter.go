@@ -3,6 +3,7 @@ package exec
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -28,7 +29,7 @@ import (
 //     make the kernel free thousands of them. io_setup does not exist: what it
 //     takes is counted for the whole host.
 //   - of netlink there is what tells the addresses of the host, and no more: what
-//     its sockets take is counted for no session.
+//     its sockets take is counted for no session. The gate makes these sockets.
 //   - what has no business in a tool is refused even if the first filter was
 //     weakened: mounts, namespaces, kernel interfaces, typing into a terminal.
 //   - leases and delegations cannot be taken: whoever opens the file, an editor
@@ -139,15 +140,21 @@ func (s secret) only() program {
 	return append(list, ret(retAllow))
 }
 
-// refuseSocketFilters answers EPERM to setsockopt calls that attach a filter to a
+// refuseSocketOptions answers EPERM to setsockopt calls that attach a filter to a
 // socket, or lock one there, or have the kernel keep there when each packet was sent.
-func refuseSocketFilters() program {
+// It lets a program believe that it has netlink answer with all that was asked, and
+// unless sizes are allowed, that a socket keeps more of what it receives: no filter can
+// see which socket that is.
+func refuseSocketOptions(sizes bool) program {
 	options := refuseValues(2, unix.SO_ATTACH_FILTER, unix.SO_LOCK_FILTER,
 		unix.SO_ATTACH_BPF, unix.SO_ATTACH_REUSEPORT_CBPF, unix.SO_ATTACH_REUSEPORT_EBPF,
 		unix.SO_TIMESTAMPING, unix.SO_TIMESTAMPING_NEW)
-	return append(program{
-		loadArg(1), insn(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, unix.SOL_SOCKET, 1, 0), ret(retAllow),
-	}, options...)
+	if !sizes {
+		options = append(program{loadArg(2), unless(unix.BPF_JEQ, unix.SO_RCVBUF, 1), refuse(0)}, options...)
+	}
+	whole := program{loadArg(2), unless(unix.BPF_JEQ, unix.NETLINK_CAP_ACK, 1), refuse(0), ret(retAllow)}
+	p := append(program{loadArg(1), unless(unix.BPF_JEQ, unix.SOL_NETLINK, len(whole))}, whole...)
+	return append(append(p, insn(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, unix.SOL_SOCKET, 1, 0), ret(retAllow)), options...)
 }
 
 // refuseWith answers errno when argument i is value.
@@ -156,12 +163,13 @@ func refuseWith(errno syscall.Errno, i int, value uint32) program {
 }
 
 // onlyRoutes answers EPROTONOSUPPORT to netlink sockets of another protocol than 0, as a kernel
-// without that does: programs that write to the kernel's audit log go on without it then.
-func onlyRoutes() program {
+// without that does: programs that write to the kernel's audit log go on without it then. routes is
+// the answer to those of protocol 0.
+func onlyRoutes(routes uint32) program {
 	return program{
 		loadArg(0), insn(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, unix.AF_NETLINK, 1, 0), ret(retAllow),
 		loadArg(2), insn(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, unix.NETLINK_ROUTE, 1, 0), refuse(unix.EPROTONOSUPPORT),
-		ret(retAllow),
+		ret(routes),
 	}
 }
 
@@ -186,13 +194,24 @@ func keepCoreLimit(i int, tells bool) program {
 	return append(append(program{loadArg(i), unless(unix.BPF_JEQ, unix.RLIMIT_CORE, len(p))}, p...), ret(retAllow))
 }
 
+// variant is what differs between filters.
+type variant struct {
+	own   secret // passes
+	gated bool   // a gate makes netlink sockets
+	sizes bool   // programs choose how much a socket keeps
+}
+
 // rules are all system calls that are not simply allowed.
-func rules(own secret) []rule {
+func rules(v variant) []rule {
+	own, routes := v.own, uint32(retAllow)
+	if v.gated {
+		routes = retAsk
+	}
 	list := []rule{
 		{unix.SYS_CLONE3, own.only()},
 		{unix.SYS_OPENAT2, own.only()},
-		{unix.SYS_SETSOCKOPT, refuseSocketFilters()},
-		{unix.SYS_SOCKET, onlyRoutes()},
+		{unix.SYS_SETSOCKOPT, refuseSocketOptions(v.sizes)},
+		{unix.SYS_SOCKET, onlyRoutes(routes)},
 		{unix.SYS_PRLIMIT64, keepCoreLimit(1, true)},
 		{unix.SYS_SETRLIMIT, keepCoreLimit(0, false)},
 		// EINVAL is what a kernel without filters says, which programs that
@@ -245,30 +264,49 @@ func search(list []rule) program {
 }
 
 // toolFilter is the filter for this architecture.
-func toolFilter(own secret) []unix.SockFilter {
+func toolFilter(v variant) []unix.SockFilter {
 	p := program{load(dataArch), insn(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, auditArch, 1, 0), ret(retKill), load(dataNR)}
 	p = append(p, unless(unix.BPF_JEQ, skippedNR, 1), refuse(unix.ENOSYS))
 	if foreignNR != 0 {
 		p = append(p, unless(unix.BPF_JGE, foreignNR, 1), ret(retKill))
 	}
-	return append(p, search(rules(own))...)
+	return append(p, search(rules(v))...)
 }
 
-// loadFilter puts the calling thread, and all that it starts from then on, under
-// the filter of programs, which lets own pass.
-func loadFilter(own secret) error {
-	list := toolFilter(own)
+// loadFilters puts the calling thread, and all that it starts from then on, under the filter of
+// programs, which lets own pass. The gate is nil where there can be none: gVisor has none, and
+// needs none; elsewhere a note says so.
+func loadFilters(own secret) (*gate, string, error) {
+	listener, err := loadFilter(variant{own: own, gated: true, sizes: !largeBuffers()})
+	if err == nil {
+		return newGate(listener), "", nil
+	}
+	note := ""
+	if errors.Is(err, unix.EBUSY) {
+		note = "another program's filter of system calls is around this sandbox: its netlink sockets have no limit on their number, and are bounded late"
+	}
+	_, err = loadFilter(variant{own: own, sizes: true})
+	return nil, note, err
+}
+
+// loadFilter loads a filter and gives the descriptor of its gate, if it has one.
+func loadFilter(v variant) (listener int, err error) {
+	list := toolFilter(v)
 	prog := unix.SockFprog{Len: uint16(len(list)), Filter: &list[0]}
 	// What a filter without privileges wants, and what every program has.
 	if _, _, e := unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
-		return fmt.Errorf("set no_new_privs: %w", e)
+		return -1, fmt.Errorf("set no_new_privs: %w", e)
 	}
-	_, _, e := unix.RawSyscall(unix.SYS_SECCOMP, secModeFilter, 0, uintptr(unsafe.Pointer(&prog)))
+	flags := uintptr(0)
+	if v.gated {
+		flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
+	}
+	fd, _, e := unix.RawSyscall(unix.SYS_SECCOMP, secModeFilter, flags, uintptr(unsafe.Pointer(&prog)))
 	runtime.KeepAlive(list)
 	if e != 0 {
-		return fmt.Errorf("load the seccomp filter: %w", e)
+		return -1, fmt.Errorf("load the seccomp filter: %w", e)
 	}
-	return nil
+	return int(fd), nil
 }
 
 const (

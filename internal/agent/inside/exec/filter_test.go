@@ -35,7 +35,7 @@ func TestProgramsInheritTheFilter(t *testing.T) {
 
 func TestFilterJumps(t *testing.T) {
 	own := secret{0x1111111122222222, 0x3333333344444444}
-	f := toolFilter(own)
+	f := toolFilter(variant{own: own, gated: true})
 	if len(f) > unix.BPF_MAXINSNS {
 		t.Fatalf("%d instructions", len(f))
 	}
@@ -107,8 +107,15 @@ func TestFilterJumps(t *testing.T) {
 		{"when packets were sent", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_TIMESTAMPING}, eperm},
 		{"when packets were sent, in 64 bits", unix.SYS_SETSOCKOPT, []uint64{3, 1<<40 | unix.SOL_SOCKET, 1<<40 | unix.SO_TIMESTAMPING_NEW}, eperm},
 		{"when packets came", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS}, retAllow},
-		{"routes", unix.SYS_SOCKET, []uint64{unix.AF_NETLINK, unix.SOCK_RAW, 0}, retAllow},
-		{"routes with high bits", unix.SYS_SOCKET, []uint64{1<<40 | unix.AF_NETLINK, unix.SOCK_RAW, 1 << 40}, retAllow},
+		{"what a socket keeps", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_RCVBUF}, retErrno},
+		{"what a socket keeps, with high bits", unix.SYS_SETSOCKOPT, []uint64{3, 1<<40 | unix.SOL_SOCKET, 1<<40 | unix.SO_RCVBUF}, retErrno},
+		{"what a socket sends", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_SNDBUF}, retAllow},
+		{"option 8 of another level", unix.SYS_SETSOCKOPT, []uint64{3, unix.IPPROTO_TCP, unix.SO_RCVBUF}, retAllow},
+		{"short answers", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK}, retErrno},
+		{"short answers, with high bits", unix.SYS_SETSOCKOPT, []uint64{3, 1<<40 | unix.SOL_NETLINK, 1<<40 | unix.NETLINK_CAP_ACK}, retErrno},
+		{"groups of netlink", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP}, retAllow},
+		{"routes", unix.SYS_SOCKET, []uint64{unix.AF_NETLINK, unix.SOCK_RAW, 0}, retAsk},
+		{"routes with high bits", unix.SYS_SOCKET, []uint64{1<<40 | unix.AF_NETLINK, unix.SOCK_RAW, 1 << 40}, retAsk},
 		{"messages between users", unix.SYS_SOCKET, []uint64{unix.AF_NETLINK, unix.SOCK_DGRAM, unix.NETLINK_USERSOCK}, noProtocol},
 		{"audit log with high bits", unix.SYS_SOCKET, []uint64{1<<40 | unix.AF_NETLINK, unix.SOCK_RAW, 1<<40 | unix.NETLINK_AUDIT}, noProtocol},
 		{"TCP by its protocol", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_TCP}, retAllow},
@@ -160,7 +167,7 @@ func TestFilterJumps(t *testing.T) {
 		}
 	}
 	special := make(map[uint32]bool)
-	for _, r := range rules(own) {
+	for _, r := range rules(variant{own: own, gated: true}) {
 		if special[r.nr] {
 			t.Errorf("two rules for system call %d", r.nr)
 		}

@@ -51,6 +51,9 @@ func limitCores() error {
 
 // close closes what prepare has opened.
 func (s *spawner) close() {
+	if s.gate != nil {
+		s.gate.close()
+	}
 	_ = unix.Close(s.devNull)
 	if s.landlock >= 0 {
 		_ = unix.Close(s.landlock)

@@ -57,6 +57,9 @@ func New(ctx context.Context, c Config) (p *Programs, notes []string, err error)
 		sp.children.stop()
 		return nil, nil, err
 	}
+	if sp.note != "" {
+		notes = append(notes, sp.note)
+	}
 	vars := mergeEnv(nil, h.Env)
 	p = &Programs{
 		spawner: sp, reaper: sp.children, groups: g, env: vars, path: pathOf(h.Env), dir: h.Worktree, places: bounded(h), ipc: ipc{uid: c.UID, gid: c.GID},

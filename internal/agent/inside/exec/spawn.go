@@ -73,6 +73,8 @@ type spawner struct {
 
 	tid      int
 	secret   [2]uintptr // of the thread's filter
+	gate     *gate      // of that filter; nil for none
+	note     string     // about the gate
 	requests chan *startRequest
 	ended    chan struct{}
 	given    sync.WaitGroup // starts that nobody waits for any more
@@ -122,7 +124,7 @@ func (s *spawner) serve(ready chan<- error) {
 	s.tid = unix.Gettid()
 	own, err := newSecret()
 	if err == nil {
-		err = loadFilter(own)
+		s.gate, s.note, err = loadFilters(own)
 	}
 	s.secret = [2]uintptr{uintptr(own[0]), uintptr(own[1])}
 	if ready <- err; err != nil {
