@@ -184,34 +184,79 @@ func (w *walk) level(path string, depth int, sel *selection, only *Touched, base
 		_, err := new.peek()
 		return err
 	})
-	var waiting []below // each begins with the one before it
+	l := &level{w: w, path: path, sel: sel, only: only, base: base, tree: tree, old: old, new: new}
 	for err == nil {
-		var e entry
-		if e, err = next(old, new); err != nil {
-			break
+		var e *entry
+		some := func() (failed error) {
+			e, err, failed = l.some()
+			return failed
 		}
-		for n := len(waiting) - 1; n >= 0 && (e.name == "" || behind(waiting[n].name, e.name)); n-- {
-			if failed := w.descend(&waiting[n], depth, base, tree); failed != nil {
+		lend := w.lent
+		if !w.omits {
+			lend = func(f func() error) error { return f() } // it writes contents, or to the tree
+		}
+		if failed := lend(some); failed != nil {
+			return failed
+		}
+		if err != nil || e == nil {
+			continue
+		}
+		for n := len(l.waiting) - 1; n >= 0 && (e.name == "" || behind(l.waiting[n].name, e.name)); n-- {
+			if failed := w.descend(&l.waiting[n], depth, base, tree); failed != nil {
 				return failed
 			}
-			waiting = waiting[:n]
+			l.waiting = l.waiting[:n]
 		}
 		if e.name == "" {
 			return nil
 		}
-		if !w.mayDiffer(e) {
-			continue
-		}
-		b := below{entry: e, path: join(path, e.name), sel: sel.at(e.name), only: only.at(e.name)}
-		in, failed := w.entry(&b, base, tree)
-		if failed != nil {
+		if failed := l.one(*e); failed != nil {
 			return failed
-		}
-		if in {
-			waiting = append(waiting, b)
 		}
 	}
 	return w.skip(err)
+}
+
+// together is how many entries are looked at with one change of identity.
+const together = 64
+
+// level is a directory that is gone through.
+type level struct {
+	w          *walk
+	path       string
+	sel        *selection
+	only       *Touched
+	base, tree *place
+	old, new   *names
+	waiting    []below // each begins with the one before it
+}
+
+// some looks at the next entries. It gives the one before which something that waits is to be looked
+// into, or that ends the level; nil where that is not known yet. err is of the directory.
+func (l *level) some() (e *entry, err, failed error) {
+	for range together {
+		e, err := next(l.old, l.new)
+		if n := len(l.waiting); err != nil || e.name == "" || n > 0 && behind(l.waiting[n-1].name, e.name) {
+			return &e, err, nil
+		}
+		if failed := l.one(e); failed != nil {
+			return nil, nil, failed
+		}
+	}
+	return nil, nil, nil
+}
+
+// one looks at an entry, and has it wait where something below it is to be looked at.
+func (l *level) one(e entry) error {
+	if !l.w.mayDiffer(e) {
+		return nil
+	}
+	b := below{entry: e, path: join(l.path, e.name), sel: l.sel.at(e.name), only: l.only.at(e.name)}
+	in, err := l.w.entry(&b, l.base, l.tree)
+	if in {
+		l.waiting = append(l.waiting, b)
+	}
+	return err
 }
 
 // entry is one name, with what it is on both sides; nil for nothing.
