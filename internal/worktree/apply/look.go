@@ -1,12 +1,11 @@
 package apply
 
 import (
-	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"slices"
@@ -193,6 +192,9 @@ func (l *Look) lost(format string, args ...any) {
 // keepBytes is how much Keep reads of a source before it writes that down.
 const keepBytes = maxMerge
 
+// readPart is how much is read of a file between two looks at whether that is still wanted, in bytes.
+const readPart = 256 << 10
+
 // Keep keeps what the source has at paths that the session has just written to, where it
 // still is what the session began with, and not more than so many bytes; it says how many
 // bytes that were, and what else was found. A file of more than 4 MiB, and one that a job has
@@ -256,7 +258,7 @@ type base struct {
 
 // read reads the bases of the first paths, and gives the paths that are left.
 func (l *Look) read(ctx context.Context, root int, paths []string, room int64, also *Unkept) (some []base, left []string, err error) {
-	dirs, buf, sum := &dirs{open: []openDir{{path: ".", fd: root}}}, newBuffer(ctx), int64(0)
+	dirs, sum, began := &dirs{open: []openDir{{path: ".", fd: root}}}, int64(0), l.Since-l.Back
 	defer dirs.close(1)
 	for i, p := range paths {
 		if err := context.Cause(ctx); err != nil {
@@ -265,7 +267,7 @@ func (l *Look) read(ctx context.Context, root int, paths []string, room int64, a
 		var now version
 		parent, err := dirs.dir(path.Dir(p))
 		if err == nil {
-			now, err = versionOf(parent, path.Base(p), nil, nil)
+			now, err = glance(parent, path.Base(p))
 		}
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || err == nil && now.Kind == "" {
 			also.Absent = append(also.Absent, p)
@@ -276,28 +278,68 @@ func (l *Look) read(ctx context.Context, root int, paths []string, room int64, a
 		}
 		if now.Kind == beneath.Dir {
 			n := Noted{Is: Dir, Perm: now.Perm, Handle: handleAt(parent, path.Base(p))}
-			if now.Placed > l.Since-l.Back {
+			if now.Placed > began {
 				n.Is = Mode
 			}
 			also.There[p] = n
 			continue
 		}
-		if now.Kind != beneath.File || now.CTime > l.Since-l.Back || now.Size > min(maxMerge, room-sum) {
+		if now.Kind != beneath.File || now.CTime > began || now.Size > min(maxMerge, room-sum) {
 			also.There[p] = Noted{Is: Some}
 			continue
 		}
-		var content bytes.Buffer
-		now, err = versionOf(parent, path.Base(p), buf, func(*unix.Stat_t) io.Writer { return &content })
-		if err != nil || now.Kind != beneath.File || now.CTime > l.Since-l.Back || int64(content.Len()) > room-sum {
+		b := base{path: p}
+		if err := b.read(ctx, parent, began, min(maxMerge, room-sum)); err != nil {
 			also.There[p] = Noted{Is: Some} // somebody is changing it
 			continue
 		}
-		some = append(some, base{baseHead{now.Perm, now.Sum}, p, content.Bytes()})
-		if sum += now.Size; sum >= keepBytes {
+		some = append(some, b)
+		if sum += int64(len(b.content)); sum >= keepBytes {
 			return some, paths[i+1:], nil
 		}
 	}
 	return some, nil, nil
+}
+
+// read reads a file of a source as it has been since the session began, of at most so many bytes.
+func (b *base) read(ctx context.Context, parent int, began, most int64) error {
+	fd, err := beneath.Open(parent, path.Base(b.path), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st, after unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Ctim.Nano() > began || st.Size > most {
+		return errTouched
+	}
+	b.content = make([]byte, st.Size)
+	for n := 0; n < len(b.content); {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		m, err := unix.Read(fd, b.content[n:min(n+readPart, len(b.content))])
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err == nil && m == 0:
+			return errTouched
+		case err != nil:
+			return err
+		}
+		n += m
+	}
+	if err := unix.Fstat(fd, &after); err != nil {
+		return err
+	}
+	if after.Ctim != st.Ctim || after.Size != st.Size {
+		return errTouched
+	}
+	sum := sha256.Sum256(b.content)
+	b.baseHead = baseHead{st.Mode & 0o777, raw(sum[:])}
+	return nil
 }
 
 // wrote says whether a job has written what is there, as far as a look without its content
