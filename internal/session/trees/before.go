@@ -145,6 +145,7 @@ func (s *Service) Over(session string) {
 	s.messages.Delete(session)
 	s.seen.over(session)
 	s.owed.Delete(session)
+	s.altered.Delete(session)
 	s.unwelded.Delete(session)
 	s.unmerged.Delete(session)
 }

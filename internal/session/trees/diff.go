@@ -154,15 +154,31 @@ func refused(err error) bool {
 	return ok && e.Code == run.CodeInvalidInput
 }
 
-// viewOf is look for who reads alone: nobody has to wait for him.
+// viewOf is look for who reads alone: nobody has to wait for him. What the session began with is
+// kept while its sandbox compares, which does not need it.
 func (s *Service) viewOf(ctx context.Context, p auth.Principal, id, against string) (*view, error) {
-	x, err := s.take(ctx, p, id)
+	row, live, err := s.find(ctx, p, id)
 	if err != nil {
 		return nil, err
 	}
-	defer x.release()
-	x.keep(ctx, x.tree)
+	x, kept, err := s.haveBeside(ctx, row, live)
+	if err != nil {
+		return nil, leftNone(row, err)
+	}
+	release := x.release
+	defer func() { release() }()
+	beside := x.live != nil && against == ""
+	if !beside {
+		kept()
+		x.keep(ctx, x.tree)
+	}
 	m, err := x.moved(ctx, x.tree)
+	if err == nil && beside && len(m.all)+len(m.lost) > 0 { // what they were is to be known first
+		beside = false
+		kept()
+		x.keep(ctx, x.tree)
+		m, err = x.moved(ctx, x.tree)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -178,6 +194,9 @@ func (s *Service) viewOf(ctx context.Context, p auth.Principal, id, against stri
 			return nil, err
 		}
 		v.against = c.Layers
+	}
+	if beside {
+		v.kept, release = keepBeside(ctx, x, kept), func() {}
 	}
 	return v, nil
 }

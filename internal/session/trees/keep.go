@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -53,9 +54,73 @@ func (s *Service) Keep(row *store.Session) {
 		if err != nil {
 			return // the session is over, or who works on its files has looked
 		}
-		defer x.release()
+		defer keepingOf(x)()
 		s.keepOf(ctx, x.tree, false)
 	})
+}
+
+// keeping is a look of Keep at a session, which has its tree. Who reads alone may take that over, and
+// has it until the look is over too.
+type keeping struct {
+	done chan struct{} // closed when it is over
+	mu   sync.Mutex    // guards the field below
+	back func()        // gives the tree back; nil once somebody else does
+}
+
+// keepingOf says that x, which looks at a session, may be joined. end is in the place of x.release.
+func keepingOf(x *subject) (end func()) {
+	k := &keeping{done: make(chan struct{}), back: x.unlock}
+	x.keeping.Store(x.row.ID, k)
+	return func() {
+		x.keeping.CompareAndDelete(x.row.ID, k)
+		defer close(k.done)
+		if _, mine := k.join(); !mine {
+			x.unlock = func() {}
+		}
+		x.release()
+	}
+}
+
+// join takes the tree over, if nobody has.
+func (k *keeping) join() (unlock func(), ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	unlock, k.back = k.back, nil
+	return unlock, unlock != nil
+}
+
+// haveBeside is have for who reads alone. It does not wait for a look of Keep: kept does.
+func (s *Service) haveBeside(ctx context.Context, row *store.Session, live Live) (x *subject, kept func(), err error) {
+	last, looks := s.keeping.Load(row.ID)
+	if !looks || live == nil {
+		x, err = s.have(ctx, row, live)
+		return x, func() {}, err
+	}
+	k := last.(*keeping)
+	unlock, joined := k.join()
+	if !joined {
+		x, err = s.have(ctx, row, live)
+		return x, func() {}, err
+	}
+	kept = func() { <-k.done }
+	x, err = s.having(row, live, func() { kept(); unlock() })
+	return x, kept, err
+}
+
+// keepBeside is keep for a view that is looked at meanwhile. It releases x in the end; kept says when.
+func keepBeside(ctx context.Context, x *subject, kept func()) (done <-chan struct{}) {
+	over := make(chan struct{})
+	tree := *x.tree // what is found out of it is for others
+	work := func() {
+		defer close(over)
+		defer x.release()
+		kept()
+		x.keep(context.WithoutCancel(ctx), &tree)
+	}
+	if !x.work.Go("base of "+x.row.ID, work) {
+		work()
+	}
+	return over
 }
 
 // keep is Keep for who has the tree. Where it fails there is no base, which is said where

@@ -1,7 +1,6 @@
 package trees
 
 import (
-	"archive/tar"
 	"cmp"
 	"context"
 	"errors"
@@ -66,7 +65,6 @@ func (v *view) rebaseAll(ctx context.Context, q client.DiffQuery, page *client.C
 	part := page.Next != "" || q.After != ""
 	var err error
 	var all held
-	list := func(each func(*client.Changes) error) error { return v.pages(ctx, q, each) }
 	if part {
 		_, err = v.survey(ctx, q, &all)
 	} else {
@@ -81,7 +79,7 @@ func (v *view) rebaseAll(ctx context.Context, q client.DiffQuery, page *client.C
 	sum := &client.Changes{}
 	if !part {
 		tally(sum, page)
-	} else if err := all.again(list, func(c *client.Changes) error {
+	} else if err := all.again(listing(ctx, v, q), func(c *client.Changes) error {
 		defer tally(sum, c)
 		return v.rebase(ctx, c)
 	}); err != nil {
@@ -281,8 +279,7 @@ func (v *view) judge(ctx context.Context, items []client.Change) (*judged, error
 // a list of the sandbox is to be judged. The sandbox looks at the same places, however often
 // that is asked.
 func (v *view) asBegun(ctx context.Context) bool {
-	told, err := v.toTell(ctx)
-	if err != nil || told == nil || !v.spots.whole || v.spots.moved || len(v.against) > 0 {
+	if !mayBeAsBegun(ctx, v) {
 		return false
 	}
 	places := v.spots.places
@@ -311,6 +308,12 @@ func (v *view) asBegun(ctx context.Context) bool {
 	return false
 }
 
+// mayBeAsBegun reports whether asBegun may be true: it is not of a session that has moved directories.
+func mayBeAsBegun(ctx context.Context, v *view) bool {
+	told, err := v.toTell(ctx)
+	return err == nil && told != nil && v.spots.whole && !v.spots.moved && len(v.against) == 0
+}
+
 // hasSide reports whether the daemon can compare what the session has at a change.
 func hasSide(c *client.Change) bool {
 	switch treediff.Kind(c.Kind) {
@@ -323,6 +326,14 @@ func hasSide(c *client.Change) bool {
 }
 
 func (v *view) verdicts(ctx context.Context, places []apply.Place) (*apply.Look, []apply.Verdict, error) {
+	if v.kept != nil {
+		select {
+		case <-v.kept:
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+	}
+	v.looks("source")
 	source, err := v.tree.Source.Open(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -418,69 +429,75 @@ func (v *view) contents(ctx context.Context, paths []string, each func(path stri
 	return err
 }
 
-func readArchive(from io.Reader, each func(path string, now treediff.Side) error) error {
-	for in := tar.NewReader(from); ; {
-		h, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			_, err = io.Copy(io.Discard, from)
-			return err
-		}
-		if err != nil {
-			return err
-		}
-		now := treediff.Side{Mode: uint32(h.Mode) & 0o777}
-		switch {
-		case h.PAXRecords[treediff.RecordLeft] != "" || h.PAXRecords[treediff.RecordSize] != "":
-			continue // it has no content, or not all of it: those are no texts
-		case h.PAXRecords[treediff.RecordStatus] == string(treediff.Deleted):
-		case h.Typeflag == tar.TypeReg && h.Size <= treediff.MaxSide:
-			now.Kind, now.Data = treediff.File, make([]byte, h.Size)
-			if _, err := io.ReadFull(in, now.Data); err != nil {
-				return err
-			}
-		case h.Typeflag == tar.TypeSymlink:
-			now.Kind, now.Data = treediff.Link, []byte(h.Linkname)
-		default:
-			continue
-		}
-		if err := each(h.Name, now); err != nil {
-			return err
-		}
-	}
-}
-
 // patch writes the patch of all that is asked for: the sandbox's own, unless somebody has
 // changed the source at one of them.
 func (v *view) patch(ctx context.Context, q client.DiffQuery, w io.Writer) (*patched, error) {
-	changed, err := false, error(nil)
-	var all held
-	list := func(each func(*client.Changes) error) error { return v.pages(ctx, q, each) }
-	if !v.asBegun(ctx) {
-		changed, err = v.survey(ctx, q, &all)
+	out := &patch{to: w, asked: q, told: make(map[pathKey]bool)}
+	if mayBeAsBegun(ctx, v) {
+		if done, err := out.own(ctx, v); done || err != nil {
+			return &out.patched, err
+		}
+		out.Totals = treediff.Totals{}
 	}
+	var all held
+	changed, err := v.survey(ctx, q, &all)
 	if err != nil {
 		return nil, err
 	}
-	out := &patch{to: w, asked: q, told: make(map[pathKey]bool)}
-	if changed {
-		err = all.again(list, func(c *client.Changes) error { return out.page(ctx, v, c) })
-	} else {
-		all.over = true // it may have what the session has changed since
+	if !changed {
 		out.Totals, err = v.TreeDiff(ctx, out.query(q.Paths), 0, w)
+		all.over = true // it may have what the session has changed since
+	} else {
+		err = all.again(listing(ctx, v, q), func(c *client.Changes) error { return out.page(ctx, v, c) })
 	}
 	if err != nil || !changed && (out.Files == 0 || v.asBegun(ctx)) {
 		return &out.patched, err
 	}
-	// What was changed in the source while the patch was made may be taken back in it.
-	return &out.patched, all.again(list, func(c *client.Changes) error {
+	return &out.patched, out.closing(ctx, v, &all)
+}
+
+// listing lists all that is asked for.
+func listing(ctx context.Context, v *view, q client.DiffQuery) func(func(*client.Changes) error) error {
+	return func(each func(*client.Changes) error) error { return v.pages(ctx, q, each) }
+}
+
+// own writes the sandbox's own patch. It is done unless the source is not as the session began with it;
+// then nothing was written.
+func (o *patch) own(ctx context.Context, v *view) (done bool, err error) {
+	_, other := v.altered.Load(v.tree.Session)
+	if other && !v.asBegun(ctx) {
+		return false, nil
+	}
+	g := &gate{to: o.to, may: func() bool { return v.asBegun(ctx) }}
+	o.Totals, err = v.TreeDiff(ctx, o.query(o.asked.Paths), 0, g)
+	early := g.open
+	if err == nil {
+		err = g.pass()
+	}
+	if g.open && other {
+		v.altered.Delete(v.tree.Session)
+	}
+	switch {
+	case g.shut:
+		v.altered.Store(v.tree.Session, true)
+		return false, ctx.Err()
+	case err != nil || !early || v.asBegun(ctx):
+		return true, err
+	}
+	return true, o.closing(ctx, v, &held{over: true})
+}
+
+// closing counts what was changed in the source while the patch was made: that may be taken back in it.
+func (o *patch) closing(ctx context.Context, v *view, all *held) error {
+	return all.again(listing(ctx, v, o.asked), func(c *client.Changes) error {
 		j, err := v.judge(ctx, c.Items)
 		if err != nil {
 			return err
 		}
 		for i := range c.Items {
 			p := pathOf(&c.Items[i])
-			if j.changed(p) && !out.told[keyOf(p)] && !j.drops(&c.Items[i]) && treediff.InPatch(p, q.Paths) {
-				out.stale++
+			if j.changed(p) && !o.told[keyOf(p)] && !j.drops(&c.Items[i]) && treediff.InPatch(p, o.asked.Paths) {
+				o.stale++
 			}
 		}
 		return nil

@@ -152,40 +152,58 @@ type shared struct {
 	work     *crew.Crew
 	owed     sync.Map // trees that are not as they are on record, where that could not be written: a *layers.Tree, by session
 	seen     seens    // what is known of what sessions have written
+	keeping  sync.Map // looks of Keep: a *keeping, by session
 	boxes    *boxes   // of the daemon's own sandboxes
 	merging  locks    // whose layers are merged in the background
 	weldTime time.Duration
 	unmerged sync.Map // trees of which layers could not be copied into one: an unmerged, by session
+	altered  sync.Map // sessions whose source has been seen to be another than they began with
 	unwelded sync.Map // trees whose layers could not be merged as they are: an unwelded, by session
+	// looks is told of each walk of layers and each look at a source; tests count them.
+	looks func(what string)
 	// Step is told of each step between two that a daemon may die at; tests end it there.
 	Step func(name string)
 }
 
 // New makes one. What it does in the background is work's.
 func New(store *layers.Store, sessions Sessions, log *slog.Logger, work *crew.Crew) *Service {
-	return &Service{shared: &shared{store: store, sessions: sessions, log: log, work: work, boxes: newBoxes(), weldTime: weldTime, Step: func(string) {}}}
+	return &Service{shared: &shared{store: store, sessions: sessions, log: log, work: work, boxes: newBoxes(), weldTime: weldTime, looks: func(string) {}, Step: func(string) {}}}
 }
 
 // take finds the tree of a session, for who may change what becomes of it: never the
 // holder of a session's token.
 func (s *Service) take(ctx context.Context, p auth.Principal, idOrName string) (*subject, error) {
-	if err := p.Whole(); err != nil {
-		return nil, err
-	}
-	row, live, err := s.sessions.Find(ctx, p, idOrName)
+	row, live, err := s.find(ctx, p, idOrName)
 	if err != nil {
 		return nil, err
 	}
+	x, err := s.have(ctx, row, live)
+	return x, leftNone(row, err)
+}
+
+// find finds a session that has a tree.
+func (s *Service) find(ctx context.Context, p auth.Principal, idOrName string) (*store.Session, Live, error) {
+	if err := p.Whole(); err != nil {
+		return nil, nil, err
+	}
+	row, live, err := s.sessions.Find(ctx, p, idOrName)
+	if err != nil {
+		return nil, nil, err
+	}
 	if row.Worktree.Mode != client.WorktreeOverlay {
-		return nil, fault.Conflict.Errorf("the worktree of session %s has the mode %q, which keeps no changes apart from the source", row.ID, row.Worktree.Mode).
+		return nil, nil, fault.Conflict.Errorf("the worktree of session %s has the mode %q, which keeps no changes apart from the source", row.ID, row.Worktree.Mode).
 			Next("make a session with --mode overlay")
 	}
-	x, err := s.have(ctx, row, live)
-	if errors.Is(err, layers.ErrNone) {
-		return nil, fault.NotFound.Errorf("session %s has left no changes", row.ID).
-			Next("there is nothing to look at, apply or discard")
+	return row, live, nil
+}
+
+// leftNone is an error for clients, if it is that a session has no tree.
+func leftNone(row *store.Session, err error) error {
+	if !errors.Is(err, layers.ErrNone) {
+		return err
 	}
-	return x, err
+	return fault.NotFound.Errorf("session %s has left no changes", row.ID).
+		Next("there is nothing to look at, apply or discard")
 }
 
 // have waits until nobody else has the tree of a session.
@@ -194,7 +212,12 @@ func (s *Service) have(ctx context.Context, row *store.Session, live Live) (*sub
 	if err != nil {
 		return nil, err
 	}
-	err = s.settleUp(row.ID)
+	return s.having(row, live, unlock)
+}
+
+// having is have for who has the lock, which it gives back where it fails.
+func (s *Service) having(row *store.Session, live Live, unlock func()) (*subject, error) {
+	err := s.settleUp(row.ID)
 	var tree *layers.Tree
 	if err == nil {
 		tree, err = s.store.Get(row.ID)

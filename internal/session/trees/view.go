@@ -23,10 +23,11 @@ type view struct {
 	*shared
 	tree    *layers.Tree
 	lost    []layers.Incomplete
-	session string   // "" where it is the session's own sandbox
-	against []string // layers of the checkpoint that it is compared with
-	stays   stays    // nil before a survey
-	spots   *spots   // nil before a question
+	session string          // "" where it is the session's own sandbox
+	against []string        // layers of the checkpoint that it is compared with
+	stays   stays           // nil before a survey
+	spots   *spots          // nil before a question
+	kept    <-chan struct{} // closed when what the session began with has been kept; nil: it has
 	close   func()
 }
 
@@ -168,6 +169,7 @@ func (v *view) toTell(ctx context.Context) ([]byte, error) {
 	}
 	defer opened.Close()
 	of := new(spots)
+	v.looks("walk")
 	k, err := touched(ctx, opened.Files, true)
 	if err == nil {
 		of.places, of.whole, of.moved = k.places, true, k.moved
