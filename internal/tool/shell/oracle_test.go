@@ -10,9 +10,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	code := m.Run()
-	stopOracle()
+	stopOracles()
 	os.Exit(code)
 }
 
@@ -60,27 +60,45 @@ type oracle struct {
 	out *bufio.Reader
 }
 
-var shared struct {
-	once sync.Once
-	mu   sync.Mutex // guards o's pipes
-	o    *oracle
-	err  error
+// oracles are those that wait for a text. One is started where none is left.
+var oracles struct {
+	mu   sync.Mutex
+	idle []*oracle // guarded by mu
 }
 
-func stopOracle() {
-	if shared.o != nil {
-		_ = shared.o.in.Close()
-		_ = shared.o.cmd.Wait()
+func stopOracles() {
+	for _, o := range oracles.idle {
+		_ = o.in.Close()
+		_ = o.cmd.Wait()
 	}
+}
+
+// takeOracle is an oracle for one text at a time, for giveOracle after it.
+func takeOracle() (*oracle, error) {
+	oracles.mu.Lock()
+	defer oracles.mu.Unlock()
+	if n := len(oracles.idle); n > 0 {
+		o := oracles.idle[n-1]
+		oracles.idle = oracles.idle[:n-1]
+		return o, nil
+	}
+	return startOracle()
+}
+
+func giveOracle(o *oracle) {
+	oracles.mu.Lock()
+	defer oracles.mu.Unlock()
+	oracles.idle = append(oracles.idle, o)
 }
 
 // needOracle skips where namespaces cannot be made, unless they are required.
 func needOracle(t testing.TB) {
 	t.Helper()
-	shared.once.Do(func() { shared.o, shared.err = startOracle() })
-	if shared.err != nil {
-		testrig.Skipf(t, "oci", "no oracle: %v", shared.err)
+	o, err := takeOracle()
+	if err != nil {
+		testrig.Skipf(t, "oci", "no oracle: %v", err)
 	}
+	giveOracle(o)
 }
 
 func startOracle() (*oracle, error) {
@@ -119,9 +137,11 @@ func startOracle() (*oracle, error) {
 // execute runs text in bash or dash.
 func execute(t testing.TB, shell, text string) execution {
 	t.Helper()
-	shared.mu.Lock()
-	defer shared.mu.Unlock()
-	o := shared.o
+	o, err := takeOracle()
+	if err != nil {
+		t.Fatalf("oracle: %v", err)
+	}
+	defer giveOracle(o)
 	for _, block := range []string{shell, text} {
 		if err := writeBlock(o.in, []byte(block)); err != nil {
 			t.Fatalf("oracle: %v", err)
@@ -222,6 +242,9 @@ func oracleMain() error {
 	}
 	if _, err := os.Stat("/etc"); err == nil {
 		return errors.New("it is not on its own file system")
+	}
+	if err := limited(); err != nil {
+		return err
 	}
 	if err := writeBlock(os.Stdout, []byte("ready")); err != nil {
 		return err
@@ -430,23 +453,48 @@ const handler = "BASH_FUNC_command_not_found_handle%%=() { builtin printf '%s\\0
 // background. One that computes ends after a second; few wait for what never comes.
 var patience time.Duration
 
-func runShell(shell, text string, trace *os.File) (status string) {
-	argv := []string{"-c", `ulimit -t 1; ulimit -f 4096; ulimit -v 500000; ulimit -c 0; exec "$@"`, "dash"}
-	cmd := exec.Command("/bin/dash")
-	cmd.Env = []string{"PATH=/stub:/usr/bin:/bin", "HOME=/w", "LANG=C.UTF-8", "TERM=dumb", "PS4=\x02 "}
-	if shell == "bash" {
-		argv = append(argv, "/usr/bin/env", handler, "/bin/bash", "--noprofile", "--norc")
-		cmd.Env = append(cmd.Env, fmt.Sprintf("BASH_XTRACEFD=%d", traceFD))
-		cmd.ExtraFiles = make([]*os.File, traceFD-2)
-		cmd.ExtraFiles[traceFD-3] = trace
-	} else {
-		argv = append(argv, "/bin/dash")
-		cmd.Stderr = trace // it traces nowhere else
+// limited lowers the limits that shells have from this process, without which a text could take
+// what the machine has. The memory has room for this process too.
+func limited() error {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGXCPU) // it goes on after its own second
+	for what, n := range map[int]uint64{unix.RLIMIT_CPU: 1, unix.RLIMIT_FSIZE: 2 << 20, unix.RLIMIT_AS: 2 << 30, unix.RLIMIT_CORE: 0} {
+		var l unix.Rlimit
+		if err := unix.Getrlimit(what, &l); err != nil {
+			return err
+		}
+		l.Cur = min(n, l.Max)
+		if err := unix.Setrlimit(what, &l); err != nil {
+			return err
+		}
 	}
-	cmd.Args = slices.Concat(cmd.Args, argv, []string{"-x", "-c", text})
-	cmd.Dir = "/w"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Setsid: true}
-	if err := cmd.Start(); err != nil {
+	return nil
+}
+
+func runShell(shell, text string, trace *os.File) (status string) {
+	argv := []string{"/bin/dash"}
+	files := []*os.File{nil, nil, nil}
+	env := []string{"PATH=/stub:/usr/bin:/bin", "HOME=/w", "LANG=C.UTF-8", "TERM=dumb", "PS4=\x02 "}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return "start: " + err.Error()
+	}
+	defer func() { _ = null.Close() }()
+	for i := range files {
+		files[i] = null
+	}
+	if shell == "bash" {
+		argv = []string{"/bin/bash", "--noprofile", "--norc"}
+		env = append(env, fmt.Sprintf("BASH_XTRACEFD=%d", traceFD), handler)
+		files = append(files, make([]*os.File, traceFD-2)...)
+		files[traceFD] = trace
+	} else {
+		files[2] = trace // it traces nowhere else
+	}
+	p, err := os.StartProcess(argv[0], append(argv, "-x", "-c", text), &os.ProcAttr{
+		Dir: "/w", Env: env, Files: files,
+		Sys: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Setsid: true},
+	})
+	if err != nil {
 		return "start: " + err.Error()
 	}
 	killed := make(chan struct{})
@@ -454,32 +502,20 @@ func runShell(shell, text string, trace *os.File) (status string) {
 		defer close(killed)
 		_ = syscall.Kill(-1, syscall.SIGKILL)
 	})
-	_ = cmd.Wait()
-	if !timer.Stop() {
-		<-killed // or it would meet the next text
-		status = "timeout"
-	}
-	// What it left in the background is listed too, if it comes to an end.
-	for end := time.Now().Add(patience); others() && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
-	_ = syscall.Kill(-1, syscall.SIGKILL)
-	for others() {
-		time.Sleep(time.Millisecond)
-	}
-	return status
-}
-
-// others reaps what has ended and reports whether anything has not.
-func others() bool {
+	// What it leaves in the background is listed too, if it comes to an end.
 	for {
-		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
-		switch {
-		case errors.Is(err, syscall.EINTR) || pid > 0:
-		case err != nil:
-			return false
-		default:
-			return true
+		switch pid, err := syscall.Wait4(-1, nil, 0, nil); {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil: // none is left
+			if !timer.Stop() {
+				<-killed // or it would meet the next text
+			}
+			return status
+		case pid == p.Pid:
+			if !timer.Reset(patience) {
+				timer.Stop()
+				status = "timeout"
+			}
 		}
 	}
 }

@@ -4,9 +4,12 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -191,9 +194,13 @@ func (g *grammar) word() string {
 	return b.String()
 }
 
-// generated is how many texts a test makes, and by which seed: short, and always the same, unless
-// TOOLD_TEST_LONG is set; TOOLD_SHELL_RANDOM and TOOLD_SHELL_SEED say it by themselves.
-func generated(t *testing.T, short, long int) (count int, g *grammar) {
+// batch is how many texts are made by one generator.
+const batch = 250
+
+// generate has f judge texts, in as many goroutines as there are processors: a few and always the
+// same, unless TOOLD_TEST_LONG is set; TOOLD_SHELL_RANDOM and TOOLD_SHELL_SEED say how many, and
+// by which seed.
+func generate(t *testing.T, short, long int, f func(g *grammar, text string)) (count int) {
 	t.Helper()
 	seed := uint64(1)
 	count = short
@@ -207,38 +214,48 @@ func generated(t *testing.T, short, long int) (count int, g *grammar) {
 		seed = n
 	}
 	t.Logf("%d texts, TOOLD_SHELL_SEED=%d", count, seed)
-	return count, newGrammar(rand.NewPCG(seed, 2))
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for {
+				n := int(next.Add(1)) - 1
+				if n*batch >= count {
+					return
+				}
+				g := newGrammar(rand.NewPCG(seed, uint64(n)))
+				for range min(batch, count-n*batch) {
+					f(g, g.text())
+				}
+			}
+		})
+	}
+	workers.Wait()
+	return count
 }
 
 // TestOracleOnRandomCommands compares the scan with bash and dash on generated commands.
 func TestOracleOnRandomCommands(t *testing.T) {
 	needOracle(t)
-	judged := 0
-	count, g := generated(t, 300, 50_000)
-	for range count {
-		text := g.text()
-		if len(text) > 4000 {
-			continue
+	var judged atomic.Int64
+	count := generate(t, 300, 50_000, func(g *grammar, text string) {
+		if shell := g.pick("bash", "bash", "dash"); len(text) <= 4000 && check(t, shell, text) {
+			judged.Add(1)
 		}
-		if check(t, g.pick("bash", "bash", "dash"), text) {
-			judged++
-		}
+	})
+	if n := int(judged.Load()); n < count/10 {
+		t.Errorf("only %d of %d commands could be judged", n, count)
 	}
-	if judged < count/10 {
-		t.Errorf("only %d of %d commands could be judged", judged, count)
-	}
-	t.Logf("%d of %d commands were judged", judged, count)
+	t.Logf("%d of %d commands were judged", judged.Load(), count)
 }
 
 // TestWrappingChangesNothing: what bash -c runs is judged as by itself. Other ways to run it are
 // judged no milder: whatever is listed, written or opaque by itself is so there.
 func TestWrappingChangesNothing(t *testing.T) {
 	t.Parallel()
-	count, g := generated(t, 5_000, 500_000)
-	for range count {
-		text := g.text()
+	generate(t, 5_000, 500_000, func(g *grammar, text string) {
 		if len(text) > 4000 || strings.ContainsAny(text, "\x00\r") {
-			continue
+			return
 		}
 		script := "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 		r := Scan(text, Options{Home: "/w"})
@@ -263,7 +280,7 @@ func TestWrappingChangesNothing(t *testing.T) {
 				t.Errorf("%s%s: %s", outer, simple, why)
 			}
 		}
-	}
+	})
 }
 
 // milder says what of r is not in the scan of what runs the same, in; "" where all is. What is

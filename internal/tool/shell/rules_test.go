@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"unicode"
 	"unicode/utf8"
@@ -29,6 +30,9 @@ const harmlessRules = `
 
 func init() { shell.Denied = denied }
 
+// registry is made once: that takes longer than to judge by it.
+var registry = sync.OnceValue(func() *tool.Registry { return tool.NewRegistry() })
+
 // denied is shell.Denied, by the rules.
 func denied(t testing.TB, reader, text, file string) bool {
 	if strings.ContainsAny(file, "*?") || !utf8.ValidString(file) {
@@ -49,7 +53,7 @@ func denied(t testing.TB, reader, text, file string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inv, err := tool.NewRegistry().Parse("bash", input)
+	inv, err := registry().Parse("bash", input)
 	if err != nil {
 		return true // no session takes it
 	}
@@ -75,7 +79,7 @@ func tomlString(s string) string {
 // TestNoBypassOfRules has the real rules judge what bash asks for.
 func TestNoBypassOfRules(t *testing.T) {
 	stack := stackOf(t, harmlessRules)
-	registry := tool.NewRegistry()
+	registry := registry()
 	for _, text := range shell.Bypasses(t) {
 		if strings.ContainsRune(text, 0) {
 			continue
@@ -94,7 +98,7 @@ func TestNoBypassOfRules(t *testing.T) {
 // TestOptionsHideNoCommand: a deny of a command is one of it with options before its kind, and what
 // is allowed by another rule stays so.
 func TestOptionsHideNoCommand(t *testing.T) {
-	registry := tool.NewRegistry()
+	registry := registry()
 	for _, tt := range []struct {
 		rules, text string
 		want        policy.Action
@@ -121,7 +125,7 @@ func TestOptionsHideNoCommand(t *testing.T) {
 // TestDenyAtAnyDepth has rules that allow everything but one command.
 func TestDenyAtAnyDepth(t *testing.T) {
 	stack := stackOf(t, "[permission.bash]\n\"*\" = \"allow\"\n\"touch *\" = \"deny\"\n\"git push *\" = \"deny\"\n\"[ *\" = \"deny\"\n")
-	registry := tool.NewRegistry()
+	registry := registry()
 	for _, text := range []string{
 		"touch x", "touch", "[ x ]", "\\[ x ]", "'[' x ]", "echo $(touch x)", "a; { b; (touch x); }", "sh -c 'a; touch x'", "sh +c 'touch x'", "bash +ec 'touch x'", "bash -ec \"touch x\"", "env A=1 nice touch x",
 		"find . -exec touch x \\;", "echo x | xargs touch", "eval x; touch x", "f() { touch x; }; f", "t\\ouch x", "'touch' x", "touch  x", "touch\tx",
@@ -138,7 +142,7 @@ func TestDenyAtAnyDepth(t *testing.T) {
 // TestReplacedByXargs has arguments that are others when the command runs.
 func TestReplacedByXargs(t *testing.T) {
 	stack := stackOf(t, "[permission.bash]\n\"*\" = \"deny\"\n\"git *\" = \"allow\"\n\"xargs *\" = \"allow\"\n\"echo *\" = \"allow\"\n\"git push *\" = \"deny\"\n")
-	registry := tool.NewRegistry()
+	registry := registry()
 	for _, text := range []string{
 		"echo push | xargs -I LOG git LOG", "echo push | xargs -ILOG git LOG", "echo push | xargs -0rILOG git LOG", "echo push | xargs -ILOGI -r git LOGI",
 		"echo push | xargs -I LOG -d I git LOG", "echo push | xargs -I LOG -d -I git LOG", "echo push | xargs -I LOG --delimiter -I git LOG",
