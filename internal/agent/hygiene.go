@@ -44,6 +44,14 @@ func checkExit(e *run.Exit) error {
 		const most = 64 // the kernel's have at most 15 bytes, of its threads' 63
 		e.BackgroundNames[i] = wire.Clean(name[:min(len(name), most)])
 	}
+	if len(e.Locks) > run.MaxLocks {
+		return fmt.Errorf("%d locks", len(e.Locks))
+	}
+	for _, path := range e.Locks {
+		if len(path) > unix.PathMax {
+			return errors.New("a lock that is no path")
+		}
+	}
 	return nil
 }
 

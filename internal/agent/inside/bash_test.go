@@ -219,6 +219,57 @@ func TestBashBackground(t *testing.T) {
 	gone(t, strconv.Itoa(sleeper))
 }
 
+// What a command leaves behind is asked to end before it is killed, and has the grace for it
+// that the call has: also what it says then is of the output.
+func TestBackgroundIsAskedToEnd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c, _ := r.connect(r.hello())
+	const leave = `(trap 'echo asked; rm lock; exit' TERM; : > lock; while :; do sleep 0.01; done) & ` // a lock as git holds one
+	for _, tc := range []struct{ name, then string }{
+		{"done", "exit 3"},
+		{"aborted", "echo now; exec sleep 300"},
+	} {
+		s := &sink{}
+		s.hook = func(int64) error {
+			if tc.name == "aborted" {
+				return c.Abort(tc.name, run.ReasonAborted)
+			}
+			return nil
+		}
+		o, err := c.Run(t.Context(), bashCall(tc.name, leave+until("lock")+"; "+tc.then), s)
+		if err != nil || o.Err != nil {
+			t.Fatal(err, o)
+		}
+		if !strings.HasSuffix(string(s.data), "asked\n") {
+			t.Errorf("%s: output %q", tc.name, s.data)
+		}
+		if _, err := os.Lstat(filepath.Join(r.dir, "lock")); !os.IsNotExist(err) {
+			t.Errorf("%s: the lock: %v", tc.name, err)
+		}
+	}
+}
+
+// A git that had to be killed leaves its lock, which the answer names; another one's lock,
+// from before the call, is not of this call.
+func TestLocksLeftBehind(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c, _ := r.connect(r.hello())
+	const git = `mkdir -p .git sub; : > .git/old.lock; touch -d '1 hour ago' .git/old.lock; cp "$(command -v bash)" git; `
+	out, o := r.bash(c, "c", git+`(cd sub; exec ../git -c 'trap "" TERM; : > ../.git/index.lock; while :; do sleep 0.01; done') & `+until(".git/index.lock"))
+	if o.Exit.BackgroundKilled == 0 || len(o.Exit.Locks) != 1 || !strings.HasSuffix(o.Exit.Locks[0], "/.git/index.lock") {
+		t.Errorf("%q %+v", out, o.Exit)
+	}
+	if !strings.Contains(o.Result.Output, "git was killed and left "+o.Exit.Locks[0]+": ") {
+		t.Errorf("%q", o.Result.Output)
+	}
+	_, o = r.bash(c, "d", "sleep 300 & ")
+	if len(o.Exit.Locks) != 0 {
+		t.Errorf("no git was killed: %+v", o.Exit)
+	}
+}
+
 // gone waits until there is no process of this pid.
 func gone(t *testing.T, pid string) {
 	t.Helper()

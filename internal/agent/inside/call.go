@@ -188,6 +188,8 @@ func (c *call) exited(e *run.Exit) {
 		sum.BackgroundKilled += p.BackgroundKilled
 		sum.BackgroundNames = slices.Concat(p.BackgroundNames, sum.BackgroundNames)
 		sum.BackgroundNames = sum.BackgroundNames[:min(len(sum.BackgroundNames), run.MaxBackgroundNames)]
+		sum.Locks = slices.Concat(p.Locks, sum.Locks)
+		sum.Locks = sum.Locks[:min(len(sum.Locks), run.MaxLocks)]
 	}
 	c.exit = &sum
 }

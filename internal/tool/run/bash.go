@@ -250,6 +250,9 @@ func Trailer(e *Exit, i TrailerInfo) string {
 			lines = append(lines, killedBehind(e))
 		}
 	}
+	if len(e.Locks) > 0 {
+		lines = append(lines, locksLeft(e.Locks))
+	}
 	return strings.Join(lines, "\n")
 }
 
@@ -270,6 +273,15 @@ func killedBehind(e *Exit) string {
 		count += " (" + strings.Join(names, ", ") + ")"
 	}
 	return fmt.Sprintf("(%s in the background %s killed, since a call ends with its command: start a server and use it in one command)", count, were)
+}
+
+// locksLeft says what stands in the way of the next git.
+func locksLeft(locks []string) string {
+	quoted := make([]string, len(locks))
+	for i, path := range locks {
+		quoted[i] = plain.Name(path)
+	}
+	return "(git was killed and left " + strings.Join(quoted, ", ") + ": when no git runs there, remove it, or git refuses to work)"
 }
 
 func howEnded(e *Exit, i TrailerInfo) string {
@@ -375,6 +387,9 @@ func (e *Exit) Metadata() map[string]any {
 	}
 	if e.BackgroundKilled > 0 {
 		m["background_killed"] = int64(e.BackgroundKilled)
+	}
+	if len(e.Locks) > 0 {
+		m["locks"] = e.Locks
 	}
 	return m
 }

@@ -219,6 +219,9 @@ type Exit struct {
 	BackgroundKilled int    `json:"background_killed,omitempty"` // processes that outlived the leader
 	// BackgroundNames are what the kernel calls the first MaxBackgroundNames of them.
 	BackgroundNames []string `json:"background_names,omitempty"`
+	// Locks are the first MaxLocks locks of the command's git repository that a git has left
+	// which did not end when it was asked to.
+	Locks []string `json:"locks,omitempty"`
 	// Full is a file system of the session that was full when the program had failed:
 	// the path where it is mounted.
 	Full string `json:"full,omitempty"`
@@ -235,6 +238,9 @@ type Exit struct {
 
 // MaxBackgroundNames bounds Exit.BackgroundNames.
 const MaxBackgroundNames = 5
+
+// MaxLocks bounds Exit.Locks.
+const MaxLocks = 5
 
 // Reason says what ended a program. The set is closed (metadata.reason).
 type Reason string

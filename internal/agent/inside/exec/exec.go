@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +19,8 @@ import (
 )
 
 const (
-	// grace is how long a process has between SIGTERM and SIGKILL.
+	// grace is how long the processes of a call have between SIGTERM and SIGKILL, all of
+	// them together.
 	grace = 3 * time.Second
 	// drain is how long what a program has left behind may go on.
 	drain = 250 * time.Millisecond
@@ -47,6 +49,8 @@ type running struct {
 	bill   usage         // of the whole group
 	before time.Duration // processor time that was used before it was ours
 	dying  time.Duration
+	asked  <-chan time.Time // when the grace is over; nil: they were not asked to end
+	git    bool             // a git was killed that may have left locks
 }
 
 // Run is run.Env's Exec: it starts c and returns when its leader has ended and what it
@@ -72,6 +76,9 @@ func (p *Programs) Run(ctx context.Context, c run.Command) (*run.Exit, error) {
 	}
 	exit := r.report(e)
 	exit.BackgroundKilled, exit.BackgroundNames = background, names
+	if r.git {
+		exit.Locks = locksBehind(cmp.Or(c.Dir, p.dir), r.began)
+	}
 	noteFull(exit, p.places)
 	p.shells.leave(r.group)
 	return exit, err
@@ -163,22 +170,17 @@ func (r *running) wait(ctx context.Context, timeout time.Duration) (ended, error
 	case <-ctx.Done():
 		r.reason = ReasonOf(ctx)
 	}
-	t := time.NewTimer(grace)
-	defer t.Stop()
-	if r.reason != run.ReasonDisk && r.reason != run.ReasonMemory { // else every moment counts: it takes more
-		for _, pid := range r.group.pids() {
-			_ = unix.Kill(pid, unix.SIGTERM)
-			_ = unix.Kill(pid, unix.SIGCONT) // a stopped process has to see it
-		}
+	if r.ask(r.group.pids()) {
 		select {
 		case e := <-r.exit:
 			return e, nil
-		case <-t.C:
+		case <-r.asked:
 		}
 	}
-	r.group.kill()
+	r.kill(r.group.pids())
 	_ = unix.Kill(r.pid, unix.SIGKILL) // the leader is ours and not yet waited for
-	t.Reset(r.dying)
+	t := time.NewTimer(r.dying)
+	defer t.Stop()
 	select {
 	case e := <-r.exit:
 		return e, nil
@@ -187,46 +189,89 @@ func (r *running) wait(ctx context.Context, timeout time.Duration) (ended, error
 	}
 }
 
-// settle gives what the leader left behind the drain time and kills it then. It
-// returns the number of processes that it killed, and names of them. Output that is
-// already in a pipe is still read afterwards, however long the daemon is away.
-func (r *running) settle() (killed int, names []string) {
+// ask sends SIGTERM to processes, so that a git takes its lock away and a server removes its
+// socket, and says whether they have a grace then. There is one for a call, which begins when
+// the first of it is asked.
+func (r *running) ask(pids []int) bool {
+	if r.reason == run.ReasonDisk || r.reason == run.ReasonMemory { // every moment counts: it takes more
+		return false
+	}
+	for _, pid := range pids {
+		_ = unix.Kill(pid, unix.SIGTERM)
+		_ = unix.Kill(pid, unix.SIGCONT) // a stopped process has to see it
+	}
+	if r.asked == nil {
+		r.asked = time.After(grace)
+	}
+	return true
+}
+
+// kill ends the group, of which these are left.
+func (r *running) kill(pids []int) {
+	r.git = r.git || slices.ContainsFunc(pids, func(pid int) bool { return strings.HasPrefix(nameOf(pid), "git") })
+	r.group.kill()
+}
+
+// settle gives what the leader left behind the drain time, asks it to end then, and
+// kills it where it has not done so by the end of the grace. It returns the number of
+// processes that had to be ended, and names of them. Output that is already in a pipe is
+// still read afterwards, however long the daemon is away.
+func (r *running) settle() (ended int, names []string) {
 	late := time.NewTimer(drain)
 	defer late.Stop()
-	quiet := r.closed(late.C)
+	quiet := r.closed(late.C) && r.reason != run.ReasonOutputLimit
 	r.group.bill(&r.bill)
 	r.limit = r.group.limit()
-	for wait := drainPoll; !r.group.empty(); wait = min(2*wait, 100*drainPoll) {
-		if quiet && r.reason != run.ReasonOutputLimit {
-			select {
-			case <-late.C:
-				quiet = false
-			case <-time.After(wait):
-			}
-			continue
-		}
-		pids := r.group.pids()
-		killed, names = len(pids), namesOf(pids)
-		r.group.kill()
-		vanish(r.group)
-		reaped(pids)
-		break
+	if quiet && r.emptied(late.C) || r.group.empty() {
+		r.finish()
+		return 0, nil
 	}
+	pids := r.group.pids()
+	ended, names = len(pids), namesOf(pids)
+	if !r.ask(pids) || !r.emptied(r.asked) {
+		r.kill(r.group.pids())
+	}
+	vanish(r.group)
+	reaped(pids)
+	r.finish()
+	return ended, names
+}
+
+// emptied waits until nobody of the group is alive; it is false when that has not come
+// about by the time that late says.
+func (r *running) emptied(late <-chan time.Time) bool {
+	for wait := drainPoll; !r.group.empty(); wait = min(2*wait, 100*drainPoll) {
+		select {
+		case <-late:
+			return false
+		case <-time.After(wait):
+		}
+	}
+	return true
+}
+
+// finish ends the reading of output when nobody is left who could write.
+func (r *running) finish() {
 	for _, p := range r.pumps {
 		p.finish()
 	}
-	return killed, names
 }
 
 // namesOf are what the kernel calls the first of some processes.
 func namesOf(pids []int) []string {
 	var names []string
 	for _, pid := range pids[:min(len(pids), run.MaxBackgroundNames)] {
-		if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
-			names = append(names, strings.TrimSuffix(string(name), "\n"))
+		if name := nameOf(pid); name != "" {
+			names = append(names, name)
 		}
 	}
 	return names
+}
+
+// nameOf is what the kernel calls a process, "" for one that is gone.
+func nameOf(pid int) string {
+	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return strings.TrimSuffix(string(name), "\n")
 }
 
 // closed waits until nobody can write any more; it is false when that has not
