@@ -5,7 +5,10 @@ import (
 )
 
 // live are the calls of a daemon whose results are not in the store yet, by their ids.
-type live struct{ calls sync.Map }
+type live struct {
+	calls sync.Map
+	began chan struct{} // full: some have begun since it was emptied
+}
 
 func (l *live) find(id string) (*Call, bool) {
 	v, ok := l.calls.Load(id)
@@ -15,7 +18,13 @@ func (l *live) find(id string) (*Call, bool) {
 	return v.(*Call), true
 }
 
-func (l *live) add(c *Call) { l.calls.Store(c.id, c) }
+func (l *live) add(c *Call) {
+	l.calls.Store(c.id, c)
+	select {
+	case l.began <- struct{}{}:
+	default:
+	}
+}
 
 func (l *live) drop(c *Call) { l.calls.CompareAndDelete(c.id, c) }
 

@@ -30,7 +30,21 @@ type Service struct {
 }
 
 // New makes a Service.
-func New(c Config, sessions Sessions) *Service { return &Service{Config: c, sessions: sessions} }
+func New(c Config, sessions Sessions) *Service {
+	return &Service{Config: c, sessions: sessions, live: live{began: make(chan struct{}, 1)}}
+}
+
+// Live reports whether there are calls, and whether one of them waits for no person.
+func (s *Service) Live() (some, busy bool) {
+	s.live.each(func(c *Call) bool {
+		some, busy = true, !c.waiting.Load()
+		return !busy
+	})
+	return some, busy
+}
+
+// Began is for one that waits for calls: it gives a value when some have begun since the last one.
+func (s *Service) Began() <-chan struct{} { return s.live.began }
 
 // AwaitIdle waits until no call is live that anything but a person can end, or ctx has
 // ended.

@@ -434,10 +434,13 @@ type Meter interface {
 }
 
 // Uncounted is a Sandbox that knows how much memory of the host the kernel keeps for its programs
-// without counting it in Limits.Memory, in bytes: what lies in sockets of netlink and UDP, and with
-// cgroup v1 in those of TCP. It is asked many times a second.
+// without counting it in Limits.Memory, in bytes: what lies in sockets of netlink and in connections
+// that no program has accepted, and with cgroup v1 in all of TCP and UDP. It is asked many times a second.
 type Uncounted interface {
 	Uncounted() (int64, error)
+	// FileLocks is how many locks of files (fcntl) its programs have, which are 192 bytes each. It stops
+	// to count when there are more than most.
+	FileLocks(most int) int
 }
 
 // Prober is a Driver that can say what really holds here, as doctor prints it.

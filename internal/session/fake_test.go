@@ -79,6 +79,9 @@ func (b *fakeBox) lastRequest() agent.Request {
 // Uncounted implements sandbox.Uncounted.
 func (b *fakeBox) Uncounted() (int64, error) { return b.uncounted.Load(), nil }
 
+// FileLocks implements sandbox.Uncounted.
+func (b *fakeBox) FileLocks(most int) int { return min(int(b.fileLocks.Load()), most+1) }
+
 func (h *fakeHost) Name() string { return "fake" }
 
 func (h *fakeHost) Runtimes(context.Context) ([]string, error) { return []string{"fake", "other"}, nil }
@@ -163,7 +166,7 @@ type fakeBox struct {
 
 	oom, pids, memory, disk atomic.Int64
 	cpu, io                 atomic.Int64 // more than what it takes to start
-	uncounted               atomic.Int64
+	uncounted, fileLocks    atomic.Int64
 	freed                   atomic.Int32
 	holding                 atomic.Int32 // commands that are at "hold"
 

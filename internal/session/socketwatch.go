@@ -7,52 +7,75 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/session/room"
 	"github.com/toold/toold/internal/tool/run"
 )
 
 // socketWatch watches over what the kernel keeps for programs and counts in the memory of no
-// session. Nothing else bounds what waits in netlink sockets; and where TCP is bounded, each
-// connection may go beyond that by what keeps it going.
+// session. Nothing else bounds what waits in netlink sockets and in connections that nobody has
+// accepted; and where TCP is bounded, each connection may go beyond that by what keeps it going.
 type socketWatch struct {
 	*roster
 	much   map[*Session]bool // those that have a good part of mostUncounted
 	silent map[*Session]bool // those that could not be looked at, which was logged
+	kept   int64             // by all sockets of the host, the least since all sessions were looked at
 }
 
 // mostUncounted (bytes) is what a session may have of it: what cgroup.SocketMemory leaves to
-// sockets, and half as much again.
-const mostUncounted = 24 << 20
+// sockets, and as much again.
+const mostUncounted = 16 << 20
 
-// How often sessions with calls are looked at: all of them, and those that have much. The looks
-// together take a fifth of a processor at most, however many sessions there are.
+// While there are calls, one file says how much the sockets of the whole host keep, 100 times a
+// second: programs fill them with a mebibyte in a millisecond. The sessions with calls are looked at
+// when that has grown by uncountedStep, and else 10 times a second; those that have much, each
+// time. The looks together take a fifth of a processor at most, however many sessions there are.
 const (
 	uncountedSeldom = 100 * time.Millisecond
 	uncountedOften  = 10 * time.Millisecond
-	uncountedShare  = 4 // times as long as the looks took there is none
+	uncountedStep   = 2 << 20 // bytes
+	uncountedShare  = 4       // times as long as the looks took there is none
 )
 
 // watch runs as long as the daemon.
-func (h socketWatch) watch() {
+func (h *socketWatch) watch() {
 	var all time.Time // when all were looked at
-	for wait := uncountedSeldom; h.pause(wait); {
-		began := time.Now()
-		if began.Sub(all) >= uncountedSeldom {
-			all = began
+	for wait := time.Duration(0); h.await(wait); {
+		began, kept := time.Now(), room.Sockets()
+		if began.Sub(all) >= uncountedSeldom || kept > h.kept+uncountedStep {
+			all, h.kept = began, kept
 			h.lookAtAll()
 		} else {
+			h.kept = min(h.kept, kept)
 			for s := range h.much {
 				h.look(s)
 			}
 		}
-		wait = uncountedSeldom
-		if len(h.much) > 0 {
-			wait = uncountedOften
-		}
-		wait = max(wait, uncountedShare*time.Since(began))
+		wait = max(uncountedOften, uncountedShare*time.Since(began))
 	}
 }
 
-func (h socketWatch) lookAtAll() {
+// await is pause, and then waits until there are calls.
+func (h *socketWatch) await(wait time.Duration) bool {
+	for h.pause(wait) {
+		some, busy := h.calls.Live()
+		if busy {
+			return true
+		}
+		var again <-chan time.Time
+		if some { // they begin when a person has answered, without a word to this one
+			again = time.After(uncountedSeldom)
+		}
+		select {
+		case <-h.calls.Began():
+		case <-again:
+		case <-h.ctx.Done():
+		}
+		wait = 0
+	}
+	return false
+}
+
+func (h *socketWatch) lookAtAll() {
 	live := map[*Session]bool{}
 	for _, s := range h.live() {
 		live[s] = true
@@ -64,7 +87,7 @@ func (h socketWatch) lookAtAll() {
 }
 
 // look ends the calls of a session that has too much.
-func (h socketWatch) look(s *Session) {
+func (h *socketWatch) look(s *Session) {
 	delete(h.much, s)
 	if s.calls.Open() == 0 {
 		return
@@ -89,5 +112,54 @@ func (h socketWatch) look(s *Session) {
 		h.memory.stops.Add(1)
 		s.log.Warn("calls were stopped: their sockets keep too much of the host's memory",
 			"calls", stopped, "kept", client.Size(n).String(), "most", client.Size(mostUncounted).String())
+	}
+}
+
+// lockWatch watches over the locks of files that programs have, which the kernel counts for nobody and
+// bounds by nothing.
+type lockWatch struct {
+	*roster
+	kept int64 // by the locks of the host, the least since sessions were looked at
+}
+
+// mostLocks is how many a session may have: 12 MiB of them. To count them takes a look at each descriptor
+// of each of its processes, so sessions are looked at only when the host has locksStep (bytes) more.
+const (
+	mostLocks = 64 << 10
+	locksStep = 4 << 20
+)
+
+// watch runs as long as the daemon.
+func (h *lockWatch) watch() {
+	h.kept = room.FileLocks()
+	for wait := uncountedSeldom; h.pause(wait); {
+		began := time.Now()
+		if _, busy := h.calls.Live(); busy {
+			kept := room.FileLocks()
+			if kept > h.kept+locksStep {
+				for _, s := range h.live() {
+					h.look(s)
+				}
+				h.kept = kept
+			}
+			h.kept = min(h.kept, kept)
+		}
+		wait = max(uncountedSeldom, uncountedShare*time.Since(began))
+	}
+}
+
+// look ends the calls of a session that has too many.
+func (h *lockWatch) look(s *Session) {
+	if s.calls.Open() == 0 {
+		return
+	}
+	sb, ok := s.sandbox().(sandbox.Uncounted)
+	if !ok || sb.FileLocks(mostLocks) <= mostLocks {
+		return
+	}
+	const note = "its programs had too many locks of files (fcntl), which are the host's memory; lock less at once"
+	if stopped := s.calls.StopWriting(run.ReasonMemory, note); stopped > 0 {
+		h.memory.stops.Add(1)
+		s.log.Warn("calls were stopped: they have too many locks of files", "calls", stopped, "most", mostLocks)
 	}
 }

@@ -36,3 +36,28 @@ func TestSocketsKeepTooMuch(t *testing.T) {
 		t.Errorf("the next call: %+v", c)
 	}
 }
+
+// A session with too many locks of files loses what runs in it, is told why, and goes on.
+func TestTooManyLocks(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	box := h.host.box(s.ID)
+	x := h.background(s.ID, "echo part; hold")
+	testrig.Eventually(t, "it holds", func() bool { return box.holding.Load() == 1 })
+	watch := lockWatch{roster: h.m.roster}
+	box.fileLocks.Store(mostLocks)
+	watch.look(h.m.live()[0])
+	if box.holding.Load() != 1 || !h.m.live()[0].calls.Writing() {
+		t.Error("it was stopped with all that it may have")
+	}
+	box.fileLocks.Store(mostLocks + 1)
+	watch.look(h.m.live()[0])
+	if c := h.finished(x.ID); c.Metadata["reason"] != "memory" || !strings.HasPrefix(c.Output, "part\n") || !strings.Contains(c.Output, "too many locks") {
+		t.Errorf("%+v", c)
+	}
+	if c := h.finished(h.background(s.ID, "echo again").ID); c.Output != "again\n" {
+		t.Errorf("the next call: %+v", c)
+	}
+}

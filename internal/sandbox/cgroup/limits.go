@@ -29,7 +29,7 @@ const (
 // SocketMemory (bytes) is what TCP and UDP sockets of the tools may hold on cgroup v1, which counts
 // it apart from limits.memory. v2 counts it as memory. Above it the kernel lets each connection have
 // what keeps it going: 64 KiB at either end.
-const SocketMemory = 16 << 20
+const SocketMemory = 8 << 20
 
 // cpuPeriod is the accounting period of the CPU quota in microseconds.
 const cpuPeriod = 100_000

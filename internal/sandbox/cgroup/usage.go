@@ -27,6 +27,15 @@ func (t *Tree) SocketBytes(id string) int64 {
 	return readInt(filepath.Join(mount, t.Path(id), "tools", "memory.kmem.tcp.usage_in_bytes"))
 }
 
+// Processes are the ids, as this daemon sees them, of the processes of a session's calls.
+func (t *Tree) Processes(id string) (pids []string) {
+	lists, _ := filepath.Glob(filepath.Join(t.toolsDir(id), "*", "cgroup.procs"))
+	for _, list := range append(lists, filepath.Join(t.toolsDir(id), "cgroup.procs")) {
+		pids = append(pids, strings.Fields(readFile(list))...)
+	}
+	return pids
+}
+
 // IOBytes counts bytes read from and written to block devices; 0 where nothing
 // counts them. v1 has lines such as "8:0 Read 4096", v2 such as "8:0 rbytes=4096
 // wbytes=0 rios=1".

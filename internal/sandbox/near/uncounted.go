@@ -8,10 +8,6 @@ import (
 )
 
 // Uncounted implements sandbox.Uncounted.
-//
-// What UDP sockets have received counts in it with v2 too, where most of it is memory: nothing
-// tells apart what lies in their error queues (IP_RECVERR), which is counted for nobody. With v1 most
-// of it is in SocketBytes, and counts once.
 func (s *Sandbox) Uncounted() (int64, error) {
 	if s.Enclosed {
 		return 0, nil // its kernel is a program, and what that keeps is memory
@@ -24,34 +20,42 @@ func (s *Sandbox) Uncounted() (int64, error) {
 	if err != nil {
 		return sockets, s.failed("netlink sockets", err)
 	}
-	udp, err := s.received()
+	tcp, err := s.unaccepted()
 	if err != nil {
-		err = s.failed("UDP sockets", err)
+		err = s.failed("TCP connections", err)
 	}
-	return max(sockets, udp) + queued(string(netlink)), err
+	return sockets + tcp + queued(string(netlink)), err
 }
 
-// received is what UDP sockets have received and nobody has read.
-func (s *Sandbox) received() (sum int64, err error) {
-	for _, version := range []string{"", "6"} {
-		open, err := s.Proc.Read("net/sockstat" + version)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // a host without IPv6
+// fewConnections is how many TCP sockets a session has whose list is not worth reading: together they
+// keep less than a third of what it may have.
+const fewConnections = 16
+
+// unaccepted is what TCP connections have received that no program has accepted yet. The kernel
+// counts a connection as somebody's memory when it is accepted, not before.
+func (s *Sandbox) unaccepted() (sum int64, err error) {
+	open, err := s.Proc.Read("net/sockstat")
+	if err != nil {
+		return 0, err
+	}
+	four := inUse(string(open), "TCP")
+	open, err = s.Proc.Read("net/sockstat6")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a host without IPv6
+		return 0, err
+	}
+	six := inUse(string(open), "TCP6")
+	if four+six <= fewConnections {
+		return 0, nil // the lists take the kernel longer
+	}
+	for name, n := range map[string]int64{"net/tcp": four, "net/tcp6": six} {
+		if n == 0 {
+			continue
 		}
+		list, err := s.Proc.Read(name)
 		if err != nil {
 			return sum, err
 		}
-		for _, protocol := range []string{"udp", "udplite"} {
-			n := inUse(string(open), strings.ToUpper(protocol)+version)
-			if n == 0 {
-				continue // the list takes the kernel longer
-			}
-			list, err := s.Proc.Read("net/" + protocol + version)
-			if err != nil {
-				return sum, err
-			}
-			sum += unread(string(list), n)
-		}
+		sum += pending(string(list), n)
 	}
 	return sum, nil
 }
@@ -65,14 +69,16 @@ func inUse(summary, protocol string) int64 {
 	return n
 }
 
-// unread adds up what waits in the UDP sockets of a list of the kernel's. Those of all that there
-// are which it does not have, since Read cuts it, count as much as netlink sockets do at least.
-func unread(list string, all int64) (sum int64) {
-	const queues = 4 // a column: sent:received, in hexadecimal
+// pending adds up what was received by those TCP sockets of a list of the kernel's that no program
+// has. Those of all that there are which it does not have, since Read cuts it, count as much as netlink
+// sockets do at least.
+func pending(list string, all int64) (sum int64) {
+	const state, queues, inode = 3, 4, 9 // columns; of the queues sent:received, in hexadecimal
+	const listens = "0A"
 	listed := int64(-1)
 	for line := range strings.Lines(list) {
 		listed++
-		if f := strings.Fields(line); len(f) > queues {
+		if f := strings.Fields(line); len(f) > inode && f[inode] == "0" && f[state] != listens {
 			_, in, _ := strings.Cut(f[queues], ":")
 			n, _ := strconv.ParseInt(in, 16, 64)
 			sum += n

@@ -28,23 +28,24 @@ func TestQueued(t *testing.T) {
 	}
 }
 
-func TestUnread(t *testing.T) {
+func TestPending(t *testing.T) {
 	t.Parallel()
-	const head = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops            \n"
-	full := "15443: 0100007F:E74F 00000000:0000 07 00000010:00033E00 00:00000000 00000000     0        0 21158218 2 0000000044790136 0      \n"
-	empty := strings.ReplaceAll(full, "33E00", "00000")
+	const head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode                                                     \n"
+	full := "   0: 0100007F:8AE5 0100007F:D5B0 01 00000000:00033E00 00:00000000 00000000     0        0 0 1 00000000c2a6e8b3 20 0 0 10 -1                         \n"
+	theirs := strings.ReplaceAll(full, " 0 1 0", " 13578963 1 0")
+	listens := strings.ReplaceAll(full, " 01 ", " 0A ")
+	closed := strings.ReplaceAll(full, " 01 ", " 08 ")
 	for _, tt := range []struct {
 		name, list string
 		all, want  int64
 	}{
 		{"nothing", "", 0, 0},
 		{"no sockets", head, 0, 0},
-		{"some", head + full + empty + full, 3, 2 * 0x33e00},
-		{"some were closed", head + full, 0, 0x33e00},
+		{"some, whoever sent has gone", head + full + theirs + closed + listens, 4, 2 * 0x33e00},
 		{"broken", head + "x y z\n1 2 3 4 5\n", 2, 0},
-		{"more than is read", (head + strings.Repeat(empty, 1<<14))[:1<<20], 1 << 14, (1<<14 - 8192 + 1) * 64 << 10},
+		{"more than is read", head + theirs, 11, 10 * 64 << 10},
 	} {
-		if got := unread(tt.list, tt.all); got != tt.want {
+		if got := pending(tt.list, tt.all); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
 	}

@@ -35,3 +35,34 @@ func Memory() (Volume, error) {
 	}
 	return v, nil
 }
+
+// Sockets is what TCP and UDP sockets of all network namespaces of the host keep, in bytes; 0 where the
+// kernel does not say.
+func Sockets() (sum int64) {
+	b, err := os.ReadFile("/proc/net/sockstat")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		_, number, ok := strings.Cut(strings.TrimSpace(line), " mem ")
+		if n, err := strconv.ParseInt(number, 10, 64); ok && err == nil {
+			sum += n * int64(os.Getpagesize())
+		}
+	}
+	return sum
+}
+
+// FileLocks is what the kernel keeps for locks of files, of all programs of the host, in bytes, and whatever
+// else it has records of that size for; 0 where it does not say.
+func FileLocks() int64 {
+	const dir = "/sys/kernel/slab/file_lock_cache/"
+	number := func(name string) (n int64) {
+		b, err := os.ReadFile(dir + name)
+		if err == nil {
+			first, _, _ := strings.Cut(strings.TrimSpace(string(b)), " ") // then by node
+			n, _ = strconv.ParseInt(first, 10, 64)
+		}
+		return n
+	}
+	return number("objects") * number("slab_size")
+}

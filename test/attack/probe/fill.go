@@ -21,6 +21,10 @@ const enough = 48 << 20
 // gives the bytes that are in it; an error ends it.
 var fillers = map[string]func() (int, error){
 	"tcp":      fillTCP,
+	"backlog":  fillBacklog,
+	"locks":    func() (int, error) { return fillLocks(unix.F_SETLK) },
+	"ofd":      func() (int, error) { return fillLocks(unix.F_OFD_SETLK) },
+	"posix":    fillPosixQueue,
 	"udp":      fillUDP,
 	"errors":   fillErrors,
 	"sent":     fillSent,
@@ -104,18 +108,11 @@ func fillTCP() (int, error) {
 
 // connected is both ends of a TCP connection with large buffers.
 func connected() (pair [2]int, err error) {
-	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	l, at, err := listener(1)
 	if err != nil {
 		return pair, err
 	}
 	defer unix.Close(l)
-	if err := errors.Join(unix.Bind(l, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(l, 1)); err != nil {
-		return pair, err
-	}
-	at, err := unix.Getsockname(l)
-	if err != nil {
-		return pair, err
-	}
 	if pair[0], err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0); err != nil {
 		return pair, err
 	}
@@ -368,3 +365,84 @@ func fillEpoll() (int, error) {
 
 // waited are what each epoll of fillEpoll waits for.
 var waited []int
+
+// listener is a socket that listens, with a large buffer for what its connections receive, and where.
+func listener(backlog int) (int, unix.Sockaddr, error) {
+	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return -1, nil, err
+	}
+	_ = unix.SetsockoptInt(l, unix.SOL_SOCKET, unix.SO_RCVBUF, 8<<20)
+	if err := errors.Join(unix.Bind(l, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(l, backlog)); err != nil {
+		return -1, nil, err
+	}
+	at, err := unix.Getsockname(l)
+	return l, at, err
+}
+
+// pending has connections that nobody accepts.
+var pending unix.Sockaddr
+
+// fillBacklog sends to a connection that nobody accepts, and closes the end that has sent.
+func fillBacklog() (int, error) {
+	if pending == nil {
+		var err error
+		if _, pending, err = listener(4096); err != nil {
+			return 0, err
+		}
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	if err := unix.Connect(fd, pending); err != nil {
+		return 0, err
+	}
+	_ = unix.SetNonblock(fd, true)
+	return stuff(sender(fd)), nil
+}
+
+// fillLocks locks bytes of a file that do not touch, each of which is 192 bytes of the kernel's.
+func fillLocks(how int) (int, error) {
+	f, err := os.CreateTemp("", "")
+	if err != nil {
+		return 0, err
+	}
+	kept = append(kept, f)
+	const number = 200 // the kernel looks at all of the file for each
+	for i := range number {
+		l := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(2 * i), Len: 1}
+		if err := unix.FcntlFlock(f.Fd(), how, &l); err != nil {
+			return 0, err
+		}
+	}
+	return number * 192, nil
+}
+
+// kept are the files of fillLocks: closed, they have no locks.
+var kept []*os.File
+
+// fillPosixQueue fills a queue of messages.
+func fillPosixQueue() (int, error) {
+	queues++
+	name, err := unix.BytePtrFromString(fmt.Sprint("q", queues))
+	if err != nil {
+		return 0, err
+	}
+	attributes := [8]int64{unix.O_NONBLOCK, 10, 8192}
+	q, _, errno := unix.Syscall6(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(name)), unix.O_CREAT|unix.O_WRONLY|unix.O_NONBLOCK, 0o600, uintptr(unsafe.Pointer(&attributes)), 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	message := make([]byte, 8192)
+	return stuff(func([]byte) (int, error) {
+		_, _, errno := unix.Syscall6(unix.SYS_MQ_TIMEDSEND, q, uintptr(unsafe.Pointer(&message[0])), uintptr(len(message)), 0, 0, 0)
+		if errno != 0 {
+			return 0, errno
+		}
+		return len(message), nil
+	}), nil
+}
+
+var queues int

@@ -142,7 +142,8 @@ func (s secret) only() program {
 
 // refuseSocketOptions answers EPERM to setsockopt calls that attach a filter to a
 // socket, or lock one there, or have the kernel keep there when each packet was sent.
-// It lets a program believe that it has netlink answer with all that was asked, and
+// It lets a program believe that it has netlink answer with all that was asked, that the
+// kernel keeps errors with the packets that they are about, which counts for nobody, and
 // unless sizes are allowed, that a socket keeps more of what it receives: no filter can
 // see which socket that is.
 func refuseSocketOptions(sizes bool) program {
@@ -152,9 +153,20 @@ func refuseSocketOptions(sizes bool) program {
 	if !sizes {
 		options = append(program{loadArg(2), unless(unix.BPF_JEQ, unix.SO_RCVBUF, 1), refuse(0)}, options...)
 	}
-	whole := program{loadArg(2), unless(unix.BPF_JEQ, unix.NETLINK_CAP_ACK, 1), refuse(0), ret(retAllow)}
-	p := append(program{loadArg(1), unless(unix.BPF_JEQ, unix.SOL_NETLINK, len(whole))}, whole...)
-	return append(append(p, insn(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, unix.SOL_SOCKET, 1, 0), ret(retAllow)), options...)
+	levels := []struct {
+		level uint32
+		then  program
+	}{
+		{unix.SOL_NETLINK, refuseWith(0, 2, unix.NETLINK_CAP_ACK)},
+		{unix.IPPROTO_IP, refuseWith(0, 2, unix.IP_RECVERR)},
+		{unix.IPPROTO_IPV6, refuseWith(0, 2, unix.IPV6_RECVERR)},
+		{unix.SOL_SOCKET, options},
+	}
+	p := program{loadArg(1)}
+	for _, l := range levels {
+		p = append(append(p, unless(unix.BPF_JEQ, l.level, len(l.then))), l.then...)
+	}
+	return append(p, ret(retAllow))
 }
 
 // refuseWith answers errno when argument i is value.
