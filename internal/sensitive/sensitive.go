@@ -4,6 +4,7 @@
 package sensitive
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -32,6 +33,7 @@ var onSight = []string{
 	"lefthook-local.yml", "lefthook-local.yaml", "lefthook-local.toml", "lefthook-local.json",
 	".lefthook-local.yml", ".lefthook-local.yaml", ".lefthook-local.toml", ".lefthook-local.json",
 	".simple-git-hooks.json", ".simple-git-hooks.js", ".simple-git-hooks.cjs", "simple-git-hooks.json", "captainhook.json", "grumphp.yml",
+	"hk.pkl", ".hk.pkl", ".hk-hooks", ".cargo-husky", ".rusty-hook.toml", ".trunk",
 	// shells and what chooses versions of programs as one enters a directory
 	".envrc", ".autoenv", ".autoenv.zsh", ".rvmrc", ".tool-versions", "mise.toml", "mise.local.toml", ".mise.toml", ".mise.local.toml",
 	".mise", ".rtx.toml", ".rtx", ".config", ".cargo", "rust-toolchain", "rust-toolchain.toml",
@@ -40,9 +42,11 @@ var onSight = []string{
 	".mcp.json", ".claude", ".claude.json", ".codex", ".gemini", ".qwen", ".cursor", ".opencode", "opencode.json", "opencode.jsonc",
 	".copilot", ".crush", "crush.json", ".crush.json", ".goose", ".aider.conf.yml", ".cline", ".clinerules", ".roo", ".roomodes",
 	".kilocode", ".continue", ".windsurf", ".amp", ".augment", ".kiro", ".junie", ".factory", ".trae", ".agents",
+	".agent", ".amazonq", ".antigravity", ".codebuddy", ".firebender", "firebender.json", ".grok", ".iflow", ".mux", ".openhands", ".pi", ".qodo",
+	".rovodev", ".tabnine", ".vibe", ".zencoder",
 	// editors and debuggers
 	".vscode", ".idea", ".zed", ".fleet", ".helix", ".nvim.lua", ".nvimrc", ".exrc", ".vimrc", ".lvimrc", ".vim", ".dir-locals.el", ".dir-locals-2.el",
-	".gdbinit", ".lldbinit",
+	".theia", ".vs", ".gdbinit", ".lldbinit", ".irbrc", ".pryrc", ".ghci", ".ocamlinit", ".rprofile",
 	// places where a project is opened by a click
 	".devcontainer", ".devcontainer.json", ".gitpod.yml", ".gitpod.dockerfile", ".replit", ".idx", ".codesandbox",
 	// CI
@@ -62,8 +66,13 @@ var builds = []string{
 	"settings.gradle", "settings.gradle.kts", "gradlew", "mvnw", "dockerfile", "docker-compose.yml", "compose.yaml",
 	"docker-compose.yaml", "compose.yml", "taskfile.yaml", ".yarnrc", ".yarn", ".pnpmfile.cjs", ".pnp.cjs", "bunfig.toml", "deno.json", "deno.jsonc", ".bazelrc",
 	"flake.nix", "shell.nix", "default.nix", "devbox.json", "devenv.nix", ".lintstagedrc", ".lintstagedrc.json", ".lintstagedrc.js",
-	".lintstagedrc.yml", ".lintstagedrc.yaml", "lint-staged.config.js", "tiltfile", "procfile",
+	".lintstagedrc.yml", ".lintstagedrc.yaml", "tiltfile", "procfile", "jvm.config", "maven.config", "extensions.xml", "gradle.properties", "build.sbt",
+	"directory.build.props", "directory.build.targets", "stack.yaml", "cabal.project", "dune", "ansible.cfg", ".pylintrc", ".rubocop.yml",
 }
+
+// buildEnds are how the names of programs end that others take for their settings: of linters, bundlers
+// and runners of tests, which editors start too.
+var buildEnds = []string{".config.js", ".config.mjs", ".config.cjs", ".config.ts", ".config.mts", ".config.cts", "rc.js", "rc.mjs", "rc.cjs", "rc.ts"}
 
 // kinds finds them: every entry of a worktree is looked up. Short names of NTFS are in it
 // without the digits after "~".
@@ -102,10 +111,8 @@ func Top() []string { return onSight }
 // NTFS, characters that HFS+ ignores.
 func Of(name string) Kind {
 	name = plainest(name)
-	for _, end := range onSightEnds {
-		if strings.HasSuffix(name, end) {
-			return OnSight
-		}
+	if ends(name, onSightEnds) {
+		return OnSight
 	}
 	if before, after, ok := strings.Cut(name, "~"); ok {
 		rest := strings.TrimLeft(after, "0123456789")
@@ -114,7 +121,14 @@ func Of(name string) Kind {
 		}
 		name = before + "~" + rest
 	}
-	return kinds[name]
+	if kind := kinds[name]; kind != Plain || !ends(name, buildEnds) {
+		return kind
+	}
+	return Build
+}
+
+func ends(name string, with []string) bool {
+	return slices.ContainsFunc(with, func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
 // Path says what a path below the worktree is: OnSight where a name in it is, else what

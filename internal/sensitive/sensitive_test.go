@@ -24,6 +24,9 @@ func TestPath(t *testing.T) {
 		"opencode.json": OnSight, "a/OpenCode.jsonc": OnSight, "openco~1.jso": OnSight, ".opencode/plugin/x.js": OnSight,
 		"web/.husky/pre-commit": OnSight, ".cargo/config.toml": OnSight, "a/lefthook.yml": OnSight, "lefthook-local.yml": OnSight,
 		"mise.toml": OnSight, "a/.config/mise/config.toml": OnSight, ".zed/tasks.json": OnSight, "x.code-workspace": OnSight, "a/X.Code-Workspace": OnSight,
+		".amazonq/mcp.json": OnSight, "a/.openhands/setup.sh": OnSight, ".pi/settings.json": OnSight, "hk.pkl": OnSight, ".Rprofile": OnSight, ".rprofile/x": OnSight,
+		"eslint.config.mjs": Build, "web/Vite.Config.ts": Build, ".prettierrc.cjs": Build, ".huskyrc.js": OnSight, "rc.json": Plain, "config.js": Plain, "a.config.js.txt": Plain,
+		".mvn/jvm.config": Build, "Directory.Build.props": Build,
 		"mise": Plain, "claude": Plain, "config": Plain, "code-workspace": Plain, "AGENTS.md": Plain, "a/flake.nix": Build,
 		"HEAD": Part, "a/refs": Part, "": Plain, ".": Plain, "caf\xe9": Plain, ".git\xff": Plain,
 	} {
