@@ -86,6 +86,17 @@ func TestRefusedAddresses(t *testing.T) {
 	if conns, _ := count([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("169.254.169.254/32")}, []string{"10.0.0.1", "169.254.169.254"}); conns != 10 {
 		t.Errorf("%d connections arrived where rules name the addresses, want 10", conns)
 	}
+	// A gateway may translate an address to one that is not public.
+	gateway := []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96")}
+	if conns, _ := count(gateway, []string{"64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b::a83f:8110"}); conns != 0 {
+		t.Errorf("%d connections arrived behind a gateway at addresses that no rule names", conns)
+	}
+	if conns, _ := count(gateway, []string{"64:ff9b::5db8:d822"}); conns != 4 {
+		t.Errorf("%d connections arrived at a public address behind a gateway, want 4", conns)
+	}
+	if conns, _ := count(append(gateway, netip.MustParsePrefix("10.0.0.0/8")), []string{"64:ff9b::a00:1"}); conns != 4 {
+		t.Errorf("%d connections arrived behind a gateway where rules name the addresses, want 4", conns)
+	}
 	if conns, _ := count(nil, []string{"93.184.216.34"}); conns != 5 {
 		t.Errorf("%d connections arrived at a public address, want 5", conns)
 	}

@@ -78,19 +78,20 @@ func (n *Network) stands(c *client, r Request, tunnel kind, under *Request, addr
 func (n *Network) opens(c *client, at Request, address netip.AddrPort) Verdict {
 	v, how := n.cfg.Gate.Opens(at)
 	switch how {
+	case Refused:
+		v.Allow = false
+		return v
 	case Asked:
 		return n.cfg.Gate.Connect(c.ctx, at)
-	case Public:
-		network := "tcp4"
-		if address.Addr().Is6() {
-			network = "tcp6"
-		}
-		if err := guard.Control(func(netip.Addr) (bool, error) { return false, nil })(network, address.String(), nil); err != nil {
-			return Verdict{Rule: v.Rule, Reason: err.Error()}
-		}
-		v.Allow = true
-	default:
-		v.Allow = how == Named
 	}
+	named := func(a netip.Addr) (bool, error) {
+		at.Address = a
+		_, how := n.cfg.Gate.Opens(at)
+		return how == Named, nil
+	}
+	if err := guard.Control(named)("tcp", address.String(), nil); err != nil {
+		return Verdict{Rule: v.Rule, Reason: err.Error()}
+	}
+	v.Allow = true
 	return v
 }

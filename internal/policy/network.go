@@ -49,16 +49,24 @@ func Address(e endpoint.Endpoint) Request {
 	return q
 }
 
-// readings are what else a request may be taken for: a literal address is dialled, and a lenient
-// server reads a URL in another way. The strictest verdict counts.
+// readings are what else a request may be taken for: a literal address is dialled, a gateway
+// translates one to IPv4, and a lenient server reads a URL in another way. The strictest verdict
+// counts.
 func (q *Request) readings() []Request {
 	other := *q
 	switch {
-	case q.to != nil && !q.dialled:
-		if _, literal := q.to.Host.Addr(); literal {
-			other.dialled = true
-			return []Request{other}
+	case q.to != nil:
+		a, literal := q.to.Host.Addr()
+		if !literal {
+			return nil
 		}
+		other.dialled = true
+		if to, is := endpoint.Translated(a); is {
+			far := other
+			far.to = &endpoint.Endpoint{Host: endpoint.HostOf(to), Port: q.to.Port}
+			return []Request{other, far}
+		}
+		return []Request{other}
 	case q.http != nil:
 		if plain := q.http.Plain(); plain.Path != q.http.Path {
 			other.http, other.plain = &plain, true

@@ -185,6 +185,14 @@ func TestReplay(t *testing.T) {
 	if got := replay(client.PolicyReplay{Rules: other1, Limit: 1, Tenant: "a"}); !strings.HasPrefix(got, "ls: ") || !strings.HasSuffix(got, "\nI") {
 		t.Errorf("one call: %s", got)
 	}
+	// A program is judged by the path that led to it when it was called.
+	h.call(s.ID, client.CallCreate{Tool: "bash", Input: json.RawMessage(`{"command":"git push; ./x.sh","workdir":"sub"}`)})
+	for path, want := range map[string]string{"./sub/x.sh": "→ allow rules:3", "./x.sh": "I"} {
+		byPath := "[permission.bash]\n\"*\" = \"deny\"\n\"git push\" = \"allow\"\n\"" + path + "\" = \"allow\"\n"
+		if got := replay(client.PolicyReplay{Rules: byPath, Session: s.ID, Tenant: "a", Limit: 1}); !strings.Contains(got, want) || want == "I" && got != want {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
 	h.reload(func(set *Settings) { set.Approvals.None = true })
 	if got := replay(client.PolicyReplay{Rules: "permission = { bash = \"ask\" }", Tenant: "b"}); !strings.Contains(got, "allow config.toml:4 → deny rules:1") {
 		t.Errorf("where nobody answers: %s", got)

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"code.dny.dev/ssrf"
+
+	"github.com/toold/toold/internal/endpoint"
 )
 
 // metadata are public addresses behind which clouds answer the host alone.
@@ -30,30 +32,46 @@ func (e *RefusedError) Error() string {
 func (e *RefusedError) Unwrap() error { return e.Why }
 
 // Control is for net.Dialer.Control. opens is asked about each address: an error refuses it, true
-// lets it pass whatever it is, and of all others those pass that are public, and not this host's.
+// lets it pass whatever it is, and of all others those pass that are public, and not this host's. An
+// address that a gateway translates to another one passes where that one does too.
 func Control(opens func(netip.Addr) (bool, error)) func(network, address string, c syscall.RawConn) error {
 	public := ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(metadata...))
-	return func(network, address string, c syscall.RawConn) error {
+	return func(_, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
 		if err != nil {
 			return fmt.Errorf("dial %q: %w", address, err)
 		}
 		to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-		if open, err := opens(to.Addr()); err != nil || open {
+		open, err := opens(to.Addr())
+		far, translated := endpoint.Translated(to.Addr())
+		switch {
+		case err != nil:
 			return err
-		}
-		if err := public.Safe(network, address, c); err != nil {
-			return &RefusedError{to, err}
-		}
-		own, err := net.InterfaceAddrs()
-		if err != nil {
-			return fmt.Errorf("read the host's own addresses: %w", err)
-		}
-		for _, o := range own {
-			if p, err := netip.ParsePrefix(o.String()); err != nil || p.Addr().Unmap() == to.Addr() {
-				return &RefusedError{to, fmt.Errorf("the host's own address %s", o)}
+		case !open:
+			if err := public.SafeAddr(to.Addr()); err != nil {
+				return &RefusedError{to, err}
 			}
+			return notOwn(to)
+		case !translated || public.SafeAddr(far) == nil:
+			return nil
 		}
-		return nil
+		if open, err = opens(far); err == nil && !open {
+			err = &RefusedError{to, public.SafeAddr(far)}
+		}
+		return err
 	}
+}
+
+// notOwn refuses the addresses of this host.
+func notOwn(to netip.AddrPort) error {
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return fmt.Errorf("read the host's own addresses: %w", err)
+	}
+	for _, o := range own {
+		if p, err := netip.ParsePrefix(o.String()); err != nil || p.Addr().Unmap() == to.Addr() {
+			return &RefusedError{to, fmt.Errorf("the host's own address %s", o)}
+		}
+	}
+	return nil
 }
