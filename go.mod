@@ -42,6 +42,8 @@ require github.com/bluekeyes/go-gitdiff v0.9.0
 
 require golang.org/x/image v0.34.0
 
+require github.com/hinshun/vt10x v0.0.0-20220301184237-5011da428d02
+
 require (
 	github.com/modelcontextprotocol/go-sdk v1.8.0
 	github.com/segmentio/asm v1.1.3 // indirect

@@ -20,7 +20,6 @@ have finished. A command gets three seconds to stop by itself. The session goes 
 "toolctl session logs SESSION CALL" shows the output of an aborted call.`,
 		Example: `  toolctl abort review call_0123
   toolctl abort review`,
-		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: inOrder(a.sessions, a.calls),
 		RunE:              func(c *cobra.Command, args []string) error { return abort(c.Context(), a, args) },
 	}

@@ -45,7 +45,6 @@ func newApplyCommand(a *app) *cobra.Command {
   toolctl apply review
   toolctl apply review src --exclude '*.log'
   toolctl apply review --include-sensitive .github`,
-		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: inOrder(a.sessions),
 		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
 	}

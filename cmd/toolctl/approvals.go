@@ -38,7 +38,6 @@ func newApprovalsCommand(a *app) *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List pending approvals",
 		Example: "  toolctl approvals list\n  toolctl approvals list --session review -o json",
-		Args:    cobra.NoArgs,
 		RunE:    list,
 	}
 	l.Flags().StringVar(&session, "session", "", "only approvals of this session")
@@ -60,7 +59,7 @@ func listApprovals(ctx context.Context, a *app, session string) error {
 	if err != nil {
 		return err
 	}
-	t := a.newTable("ID", "SESSION", "TOOL", "WHAT", "AGE", "EXPIRES")
+	t := a.newTable("no call waits for approval; toolctl approvals watch waits for one", "ID", "SESSION", "TOOL", "WHAT", "AGE", "EXPIRES")
 	t.ids = []int{0, 1}
 	return printTenants(a, pending, func(x *client.Approval) string { return x.ID }, approvalTenant, t, func(p *client.Approval) {
 		t.row(p.ID, p.SessionID, p.Tool, clipped(approvalShort(p), maxShort), ago(p.Created, time.Now()), expiresIn(p, time.Now()))

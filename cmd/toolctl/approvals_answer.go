@@ -20,7 +20,7 @@ type approvalsAnswerCommand struct {
 func newApprovalsAnswerCommand(a *app) *cobra.Command {
 	s := &approvalsAnswerCommand{app: a}
 	c := &cobra.Command{
-		Use:   "answer ID once|always|reject",
+		Use:   "answer APPROVAL once|always|reject",
 		Short: "Answer a pending approval",
 		Long: `Answer a pending approval.
 
@@ -32,7 +32,6 @@ Without, all pending calls of the session are rejected.`,
 		Example: `  toolctl approvals answer apr_0… once
   toolctl approvals answer apr_0… always --scope tenant --expires 12h
   toolctl approvals answer apr_0… reject --message 'use the merge queue'`,
-		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: inOrder(a.approvals, func(context.Context, []string) ([]cobra.Completion, error) { return answers, nil }),
 		RunE:              func(c *cobra.Command, args []string) error { return s.run(c, args[0], args[1]) },
 	}

@@ -22,16 +22,16 @@ func newApprovalsSavedCommand(a *app) *cobra.Command {
 	}
 	l := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List saved approvals",
-		Example: "  toolctl approvals saved list -o json", Args: cobra.NoArgs, RunE: list,
+		Example: "  toolctl approvals saved list -o json", RunE: list,
 	}
 	a.allTenantsFlag(c, "list those of all tenants")
 	a.allTenantsFlag(l, "list those of all tenants")
 	c.AddCommand(
 		l,
 		&cobra.Command{
-			Use: "rm ID...", Short: "Revoke saved approvals",
-			Long:    "Revoke saved approvals. Waiting calls are judged again.",
-			Example: "  toolctl approvals saved rm apr_0….1", Args: cobra.MinimumNArgs(1),
+			Use: "rm SAVED...", Short: "Revoke saved approvals",
+			Long:              "Revoke saved approvals. Waiting calls are judged again.",
+			Example:           "  toolctl approvals saved rm apr_0….1",
 			ValidArgsFunction: always(a.saved),
 			RunE:              func(c *cobra.Command, args []string) error { return revokeApprovals(c.Context(), a, args) },
 		},
@@ -48,7 +48,7 @@ func listSavedApprovals(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	t := a.newTable("ID", "SCOPE", "ALLOWS", "BY", "AGE", "EXPIRES")
+	t := a.newTable("no approval is saved; save one with: toolctl approvals answer ID always", "ID", "SCOPE", "ALLOWS", "BY", "AGE", "EXPIRES")
 	t.ids = []int{0}
 	return printTenants(a, saved, func(x *client.SavedApproval) string { return x.ID }, tenant, t, func(s *client.SavedApproval) {
 		t.row(s.ID, scopeText(s), clipped(visibleLine(s.Permission+" "+s.Pattern), maxShort), s.By, ago(s.Created, time.Now()), timeText(s.Expires))

@@ -98,7 +98,7 @@ func TestApprovalsAnswer(t *testing.T) {
 		{"apr_1 always --scope tennant", `did you mean "tenant"`},
 		{"apr_1 always --expires soon", "not a duration"},
 		{"apr_1 always --expires -1h", "in the future"},
-		{"apr_1", "accepts 2 arg"},
+		{"apr_1", "write one of once, always, reject"},
 		{"call_1 once", "is not the id of an approval"},
 		{"apr_/../x once", "is not the id of an approval"},
 		{"apr_.. once", "is not the id of an approval"},

@@ -36,7 +36,6 @@ func newApprovalsWatchCommand(a *app) *cobra.Command {
 		Short:   "Show approvals as they come and answer them with one key",
 		Long:    approvalsWatchLong,
 		Example: "  toolctl approvals watch\n  toolctl approvals watch --session review --scope tenant\n  toolctl approvals watch -o json",
-		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return s.run(c.Context()) },
 	}
 	f := c.Flags()

@@ -123,7 +123,6 @@ the chain still holds. To detect that, keep the last hash that this command prin
 (or the one in the daemon's own log) in another place, and pass it with --expect.
 Exits with 1 when the log is broken.`,
 		Example: "  toolctl audit verify\n  toolctl audit verify --expect 0f3c…\n  toolctl audit verify ./saved/audit.00000000000000000001.jsonl",
-		Args:    cobra.MaximumNArgs(1),
 		RunE:    func(_ *cobra.Command, args []string) error { return s.run(args) },
 	}
 	s.log.flags(c)

@@ -33,7 +33,6 @@ ends the export with an error. The chain of hashes is not checked; use "toolctl
 audit verify" for that. With --tenant only records of that tenant are written.`,
 		Example: `  toolctl audit export --since 24h > records.jsonl
   toolctl audit export --session ses_0123 -o csv > session.csv`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error { return s.run(args) },
 	}
 	s.log.flags(c)
@@ -63,7 +62,7 @@ func (s *auditExportCommand) run(args []string) error {
 		return err
 	}
 	out := bufio.NewWriter(s.stdout)
-	write := exportLine(out)
+	write, exported := exportLine(out), 0
 	if s.format == exportCSV {
 		write = exportRow(out)
 	}
@@ -75,8 +74,12 @@ func (s *auditExportCommand) run(args []string) error {
 		if r.Time.Before(since) || s.session != "" && r.Session != s.session || s.tenant != "" && r.Tenant != s.tenant {
 			return nil
 		}
+		exported++
 		return write(l.Text, r)
 	})
+	if err == nil && exported == 0 {
+		s.say("no record of the log is like that; toolctl audit tail shows the last ones")
+	}
 	if flushed := out.Flush(); err == nil {
 		err = flushed
 	}

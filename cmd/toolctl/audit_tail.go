@@ -32,7 +32,6 @@ func newAuditTailCommand(a *app) *cobra.Command {
 When the daemon begins a new file, the command follows it. With -o json each
 record is printed as its line in the log.`,
 		Example: "  toolctl audit tail\n  toolctl audit tail --follow -n 0\n  toolctl audit tail -o json | jq -c 'select(.verdict == \"deny\")'",
-		Args:    cobra.MaximumNArgs(1),
 		RunE:    func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
 	}
 	s.log.flags(c)
@@ -64,6 +63,9 @@ func (s *auditTailCommand) run(ctx context.Context, args []string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if len(last) == 0 && s.lines > 0 {
+		s.say("the log %s has no records yet", line(current(files)))
 	}
 	for _, l := range last {
 		if err := s.show(l); err != nil {

@@ -43,7 +43,6 @@ func newCacheListCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List what is kept of caches",
 		Example: "  toolctl cache ls\n  toolctl cache ls -o json",
-		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cl := a.client()
 			caches, err := ofTenants(a, func(all bool) ([]client.Cache, error) {
@@ -66,8 +65,8 @@ func newCacheListCommand(a *app) *cobra.Command {
 func cacheTenant(x *client.Cache) string { return x.Tenant }
 
 func printCaches(a *app, caches []client.Cache) error {
-	t := a.newTable("NAME", "MODE", "BYTES", "SIZE", "MADE", "USED", "OF SESSION")
-	t.empty = "nothing is kept of caches; begin with: toolctl cache fill NAME, or toolctl cache promote SESSION NAME"
+	t := a.newTable("nothing is kept of caches; begin with: toolctl cache fill NAME, or toolctl cache promote SESSION NAME",
+		"NAME", "MODE", "BYTES", "SIZE", "MADE", "USED", "OF SESSION")
 	return printTenants(a, caches, func(x *client.Cache) string { return x.Name }, cacheTenant, t, func(x *client.Cache) {
 		t.row(x.Name, string(x.Mode), bytesShort(x.Bytes), sizeText(x.Size), ago(x.Made, time.Now()), ago(x.Used, time.Now()), x.Session)
 	})
@@ -98,7 +97,6 @@ func newCachePromoteCommand(a *app) *cobra.Command {
 with. It takes the place of what was there in one step. No call may run in the session
 meanwhile. Later sessions run what this one compiled: promote only what you trust.`,
 		Example:           "  toolctl cache promote main-build go",
-		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: firstThen(a.sessions, cacheNames),
 		RunE: func(c *cobra.Command, args []string) error {
 			cl := a.client()
@@ -126,7 +124,6 @@ func newCacheRmCommand(a *app) *cobra.Command {
 		Use: "rm CACHE...", Short: "Remove what is kept of caches",
 		Long:              "Remove what is kept of caches. Sessions that have it keep it; later ones begin with nothing.",
 		Example:           "  toolctl cache rm go npm",
-		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: always(cacheNames),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.forEach(args, func(name string) error {
@@ -142,16 +139,16 @@ func newCacheRmCommand(a *app) *cobra.Command {
 func newCacheFillCommand(a *app) *cobra.Command {
 	var from []string
 	c := &cobra.Command{
-		Use:   "fill CACHE",
+		Use:   "fill NAME",
 		Short: "Keep what you have of a cache on this host for sessions",
 		Long: `Copy what you have of a cache on this host, such as the modules and the build cache of
 Go, to where later sessions begin with it. It takes the place of what was there. The
 directories are those that your environment names (GOCACHE, GOMODCACHE, npm_config_cache,
 PIP_CACHE_DIR, ...), or else those that the program uses by itself; --from names others.
 For admins, since all later sessions can read and run what was copied.`,
-		Example: "  toolctl cache fill go\n  toolctl cache fill go --from mod=/srv/modules\n  toolctl cache fill bazel --from bazel=/srv/bazel",
-		Args:    cobra.ExactArgs(1), ValidArgsFunction: inOrder(cacheNames),
-		RunE: func(c *cobra.Command, args []string) error { return fillCache(c.Context(), a, args[0], from) },
+		Example:           "  toolctl cache fill go\n  toolctl cache fill go --from mod=/srv/modules\n  toolctl cache fill bazel --from bazel=/srv/bazel",
+		ValidArgsFunction: inOrder(cacheNames),
+		RunE:              func(c *cobra.Command, args []string) error { return fillCache(c.Context(), a, args[0], from) },
 	}
 	c.Flags().StringArrayVar(&from, "from", nil, "directory of the host `NAME=DIR`, by its name in the cache (repeatable)")
 	return c

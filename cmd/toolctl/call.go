@@ -168,11 +168,11 @@ func (s *callCommand) input(ctx context.Context, c *client.Client, tool, arg str
 }
 
 // callArgs says what to do with a command that was not quoted.
-func callArgs(c *cobra.Command, args []string) error {
+func callArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 3 {
 		return fmt.Errorf("the input is one argument: quote it, or write toolctl exec %s -- COMMAND", line(args[0]))
 	}
-	return cobra.RangeArgs(2, 3)(c, args)
+	return nil
 }
 
 func (s *callCommand) readInput(arg, file string) ([]byte, error) {

@@ -26,20 +26,19 @@ func newCheckpointCommand(a *app) *cobra.Command {
 		Example: `  toolctl checkpoint review before-tests
   toolctl checkpoint ls review
   toolctl checkpoint rm review before-tests`,
-		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: inOrder(a.sessions),
 		RunE:              func(c *cobra.Command, args []string) error { return makeCheckpoint(c.Context(), a, args) },
 	}
 	c.AddCommand(
 		&cobra.Command{
 			Use: "ls SESSION", Aliases: []string{"list"}, Short: "List the checkpoints of a session",
-			Example: "  toolctl checkpoint ls review", Args: cobra.ExactArgs(1), ValidArgsFunction: inOrder(a.sessions),
+			Example: "  toolctl checkpoint ls review", ValidArgsFunction: inOrder(a.sessions),
 			RunE: func(c *cobra.Command, args []string) error { return printCheckpoints(c.Context(), a, args[0]) },
 		},
 		&cobra.Command{
 			Use: "rm SESSION CHECKPOINT...", Short: "Remove checkpoints of a session",
-			Long:    "Remove checkpoints of a session. The files of the session stay as they are.",
-			Example: "  toolctl checkpoint rm review before-tests", Args: cobra.MinimumNArgs(2),
+			Long:              "Remove checkpoints of a session. The files of the session stay as they are.",
+			Example:           "  toolctl checkpoint rm review before-tests",
 			ValidArgsFunction: firstThen(a.sessions, a.checkpoints),
 			RunE:              func(c *cobra.Command, args []string) error { return dropCheckpoints(c.Context(), a, args[0], args[1:]) },
 		},
@@ -65,8 +64,8 @@ func printCheckpoints(ctx context.Context, a *app, ref string) error {
 		if err != nil {
 			return err
 		}
-		t := a.newTable("ID", "NAME", "MADE FOR", "AGE", "SIZE")
-		t.ids, t.empty = []int{0}, "no checkpoints; make one with: toolctl checkpoint "+line(ref)
+		t := a.newTable("no checkpoints; make one with: toolctl checkpoint "+line(ref), "ID", "NAME", "MADE FOR", "AGE", "SIZE")
+		t.ids = []int{0}
 		return printList(a, l.Items, func(x *client.Checkpoint) string { return x.ID }, t, func(x *client.Checkpoint) {
 			t.row(x.ID, x.Name, causeText(x), ago(x.Created, time.Now()), bytesShort(x.Bytes))
 		})

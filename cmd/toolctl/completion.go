@@ -25,7 +25,7 @@ the daemon for the last three.`,
 		Example: `  source <(toolctl completion bash)
   toolctl completion zsh > "${fpath[1]}/_toolctl"
   toolctl completion fish > ~/.config/fish/completions/toolctl.fish`,
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args:      cobra.OnlyValidArgs,
 		ValidArgs: []cobra.Completion{"bash", "zsh", "fish"},
 		RunE: func(c *cobra.Command, args []string) error {
 			switch root := c.Root(); args[0] {

@@ -32,7 +32,6 @@ failed [[test]]s included. Likely mistakes, such as a rule that can never win, a
 warnings. The default FILE is
 ` + config.DefaultPath + `.`,
 		Example: "  toolctl config check\n  toolctl config check ./config.toml",
-		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			path := configPath(args)
 			c, err := config.Load(path)
@@ -72,7 +71,6 @@ was at the start. For admins.
 Rules, profiles and hooks are not settings: "toolctl policy explain" shows which rule
 decides.`,
 		Example: "  toolctl config show\n  toolctl config show ./config.toml -o json\n  diff <(toolctl config show) <(toolctl config show --live)",
-		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if live {
 				if len(args) > 0 {

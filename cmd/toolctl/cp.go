@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -46,7 +47,6 @@ func newCpCommand(a *app) *cobra.Command {
   toolctl cp -r review:reports .
   toolctl cp -r fixtures/. review:test/fixtures
   git archive HEAD | toolctl cp -r - review:`,
-		Args: cobra.ExactArgs(2),
 		ValidArgsFunction: func(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			out, _ := always(a.sessions)(c, args, typed)
 			for i, s := range out {
@@ -82,8 +82,7 @@ func copyFile(ctx context.Context, a *app, from, to string, recursive bool) erro
 		ref = s.ID
 	}
 	progress := a.progress("copying")
-	defer progress.stop()
-	return a.withSession(ctx, c, ref, func(ref string) error {
+	err = a.withSession(ctx, c, ref, func(ref string) error {
 		defer noticeApprovals(ctx, a, c, ref)()
 		tree := &treeCopy{a: a, c: c, session: ref, moved: func(n int64) { progress.set("copying: " + bytesShort(n)) }}
 		switch {
@@ -96,6 +95,11 @@ func copyFile(ctx context.Context, a *app, from, to string, recursive bool) erro
 		}
 		return copyOut(ctx, a, c, ref, fromPath, to)
 	})
+	progress.stop()
+	if err == nil && a.errTTY && to != "-" {
+		a.say("%s is copied to %s", line(from), line(to))
+	}
+	return err
 }
 
 // noticeEvery is how often noticeApprovals looks.
@@ -208,6 +212,12 @@ func copyOut(ctx context.Context, a *app, c *client.Client, session, from, to st
 	}
 	// The reader ends with an error where the file does not arrive whole.
 	r, _, err := c.GetFile(ctx, session, from)
+	if missing, ok := errors.AsType[*client.Error](err); ok && missing.Code == client.CodeInvalidPath {
+		return &exitError{exitFailed, &missingError{
+			what: fmt.Sprintf("copy %s: %s", line(from), lines(missing.Message)),
+			hint: fmt.Sprintf("toolctl call %s list . lists the files of the session", line(session)),
+		}}
+	}
 	if err != nil {
 		return fmt.Errorf("copy %s: %w", from, err)
 	}

@@ -62,7 +62,6 @@ func newDiffCommand(a *app) *cobra.Command {
   toolctl diff review > review.patch
   toolctl diff review --no-ignored --exclude '*.log'
   toolctl diff review --against before-tests --name-status`,
-		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: inOrder(a.sessions),
 		RunE:              func(c *cobra.Command, args []string) error { return d.run(c.Context(), args) },
 	}

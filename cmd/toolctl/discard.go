@@ -20,7 +20,6 @@ func newDiscardCommand(a *app) *cobra.Command {
 relative to the worktree, and stand for all that is below them. Without a path all
 changes go: then it asks at the terminal, and needs --yes where there is none.`,
 		Example:           "  toolctl discard review build\n  toolctl discard review --yes",
-		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: inOrder(a.sessions),
 		RunE:              func(c *cobra.Command, args []string) error { return discard(c.Context(), a, args, yes) },
 	}
@@ -74,6 +73,8 @@ func (a *app) sureToDiscard(ctx context.Context, c *client.Client, session, name
 	what := "changes, which cannot be counted,"
 	if answered, ok := errors.AsType[*client.Error](err); err != nil && (!ok || answered.Code != client.CodeConflict) {
 		return err
+	} else if err == nil && all.Files+len(all.Incomplete) == 0 {
+		return nil // which is said then
 	} else if err == nil {
 		what = plural(all.Files, "change")
 	}

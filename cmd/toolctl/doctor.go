@@ -19,7 +19,6 @@ limit and each defence. With --probe each is checked from inside a throw-away
 session, which takes some seconds. Exits with 1 when a check fails. If no daemon
 listens and none was named, a private one is started and asked.`,
 		Example: "  toolctl doctor\n  toolctl doctor --probe -o json",
-		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			d, err := doctor(c.Context(), a, probe)
 			if err != nil {
@@ -54,7 +53,7 @@ func printDoctor(a *app, d *client.Doctor) error {
 		}
 	}
 	err := a.print(view{data: d, names: names, text: func(w io.Writer) {
-		t := a.newTable("GROUP", "CHECK", "STATUS", "SEEN")
+		t := a.newTable("the daemon looked at nothing", "GROUP", "CHECK", "STATUS", "SEEN")
 		t.wraps = true
 		for _, c := range d.Checks {
 			seen := c.Detail

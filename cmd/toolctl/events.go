@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,7 +34,6 @@ tenants; -o json has one tenant's without -A.`,
 		Example: `  toolctl events
   toolctl events --follow --session review
   toolctl events --follow --type 'call.*' -o json`,
-		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return s.run(c.Context()) },
 	}
 	f := c.Flags()
@@ -60,19 +63,26 @@ func (s *eventsCommand) run(ctx context.Context) error {
 			usage, err := c.Usage(ctx) // admins alone get it
 			s.tenants = err == nil && len(usage) > 1
 		}
-		others := 0
+		others, shown := 0, 0
+		show := func(e client.Event) error {
+			shown++
+			return s.show(e)
+		}
 		err := eachEvent(ctx, c, q, func(e client.Event) error {
 			if !s.wantsAll() && s.stranger(e.Tenant) {
 				others++
 				return nil
 			}
-			return s.show(e)
+			return show(e)
 		})
 		if refusesAll(err) && !s.allTenants {
 			q.AllTenants = false
-			err = eachEvent(ctx, c, q, s.show)
+			err = eachEvent(ctx, c, q, show)
 		}
 		s.sayOthers(others, "event")
+		if err == nil && shown+others == 0 && !s.follow {
+			s.say("no events are stored that are like that; toolctl events --follow waits for new ones")
+		}
 		return err
 	})
 }
@@ -99,7 +109,30 @@ func (s *eventsCommand) show(e client.Event) error {
 		if s.tenants {
 			of = fmt.Sprintf("%-8s  ", line(e.Tenant))
 		}
-		fmt.Fprintf(w, "%s  %s%-16s  %s  %s  %s\n", e.Time.Local().Format(time.TimeOnly+".000"), of,
-			line(e.Type), line(e.Session), line(e.Call), line(string(e.Data)))
+		words := []string{e.Time.Local().Format(time.TimeOnly + ".000"), of + fmt.Sprintf("%-16s", line(e.Type)), line(e.Session)}
+		for _, more := range append([]string{e.Call}, eventWords(e.Data)...) {
+			if more != "" {
+				words = append(words, line(more))
+			}
+		}
+		fmt.Fprintln(w, fold(strings.Join(words, "  "), s.width(), "    "))
 	}})
+}
+
+// eventWords are the fields of an event's data for people, as name=value.
+func eventWords(data json.RawMessage) []string {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(data, &fields) != nil {
+		return []string{string(data)}
+	}
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		value := string(fields[name])
+		var text string
+		if json.Unmarshal(fields[name], &text) == nil && text != "" && !strings.ContainsAny(text, " =\"{[") {
+			value = text
+		}
+		words = append(words, name+"="+value)
+	}
+	return words
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/toold/toold/client"
 )
@@ -13,7 +14,7 @@ import (
 const execLong = `Run one command in a session, as a call of bash.
 
 The command's words reach the sandbox exactly as they are given here; for a
-shell line, run a shell: -- bash -c 'a | b'. Flags of toolctl go before SESSION.
+shell line, run a shell: -- bash -c 'a | b'. Flags of toolctl go before the --.
 With -i the command reads the standard input of toolctl; without -i it has no
 input, and toolctl exits with 125 if there was some. Its output is shown while it
 runs.
@@ -32,6 +33,7 @@ type execCommand struct {
 	pass    bool // standard input
 	env     []string
 	command bashFlags
+	argv    []string
 }
 
 func newExecCommand(a *app) *cobra.Command {
@@ -41,14 +43,13 @@ func newExecCommand(a *app) *cobra.Command {
 		Short:   "Run one command in a session",
 		Long:    execLong,
 		Example: execExample,
-		Args: func(_ *cobra.Command, args []string) error {
-			_, err := execArgv(args)
+		Args: func(c *cobra.Command, args []string) (err error) {
+			x.argv, err = execArgv(c, args)
 			return err
 		},
 		ValidArgsFunction: inOrder(a.sessions),
 		RunE: func(c *cobra.Command, args []string) error {
-			argv, _ := execArgv(args)
-			return x.run(c.Context(), args[0], argv)
+			return x.run(c.Context(), args[0], x.argv)
 		},
 	}
 	c.Flags().SetInterspersed(false) // everything after the session is the command's
@@ -58,17 +59,24 @@ func newExecCommand(a *app) *cobra.Command {
 	return c
 }
 
-// execArgv gives the words of the command that follow the session.
-func execArgv(args []string) ([]string, error) {
+// execArgv gives the words of the command that follow the session, and takes the flags that
+// are between the two.
+func execArgv(c *cobra.Command, args []string) ([]string, error) {
 	if len(args) == 0 {
-		return nil, errors.New("no session and no command, as in \"toolctl exec review -- ls -l\"")
+		return nil, errors.New("no SESSION (\"toolctl session list\" lists them) and no command, as in \"toolctl exec review -- ls -l\"")
 	}
 	rest := args[1:]
 	switch {
 	case len(rest) > 0 && rest[0] == "--":
 		rest = rest[1:]
 	case len(rest) > 0 && strings.HasPrefix(rest[0], "-"):
-		return nil, errors.New(line(rest[0]) + " is after the session: write flags of toolctl before it, and -- before a command that begins with -")
+		if err := c.Flags().Parse(rest); err != nil {
+			return nil, flagError(c, err)
+		}
+		if help := c.Flag("help"); help != nil && help.Changed {
+			return nil, pflag.ErrHelp
+		}
+		rest = c.Flags().Args()
 	}
 	if len(rest) == 0 {
 		return nil, errors.New("no command: write it after --, as in \"toolctl exec review -- ls -l\"")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 	"syscall"
 
@@ -143,6 +144,9 @@ func (a *app) complain(err error) {
 		a.complainUnreachable(err)
 	default:
 		a.say("%s", lines(err.Error()))
+		if here, wderr := os.Getwd(); errors.Is(err, fs.ErrNotExist) && wderr == nil {
+			a.next("name a file or directory that is there; relative paths begin at " + here)
+		}
 	}
 }
 

@@ -21,7 +21,12 @@ func fold(text string, wide int, hang string) string {
 			n := fitting(l, wide)
 			space := strings.LastIndexByte(l[:n+1], ' ')
 			if strings.TrimSpace(l[:max(space, 0)]) == "" {
-				break // one word, which cannot be broken
+				// One word, which cannot be broken: the line is as long as that.
+				word := len(l) - len(strings.TrimLeft(l, " "))
+				if space = strings.IndexByte(l[word:], ' '); space < 0 {
+					break
+				}
+				space += word
 			}
 			all = append(all, strings.TrimRight(l[:space], " "))
 			l = hang + strings.TrimLeft(l[space:], " ")
@@ -31,10 +36,10 @@ func fold(text string, wide int, hang string) string {
 	return strings.Join(all, "\n")
 }
 
-// isCommand reports whether a line is one to be typed.
+// isCommand reports whether a line is one to be typed, and no sentence that begins with one.
 func isCommand(line string) bool {
 	rest, indented := strings.CutPrefix(strings.TrimPrefix(line, "toolctl:"), "  ")
-	return indented && strings.HasPrefix(strings.TrimLeft(rest, " "), "toolctl ")
+	return indented && strings.HasPrefix(strings.TrimLeft(rest, " "), "toolctl ") && !strings.Contains(rest, "; ")
 }
 
 // reflow is fold for help: the lines of a paragraph are joined before; those that are

@@ -27,7 +27,6 @@ limits of the first; --permission may narrow them. Environment variables are not
 taken over, because the daemon does not keep their values.`,
 		Example: `  toolctl fork review --name second-try
   toolctl fork review --at before-tests --env TOKEN`,
-		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: inOrder(a.sessions),
 		RunE:              func(c *cobra.Command, args []string) error { return f.run(c.Context(), args[0]) },
 	}

@@ -27,7 +27,6 @@ With --records, the inputs and results of calls of ended sessions are removed to
 except for the first 4 KiB of results and the hashes of inputs. Without it they stay
 until daemon.retention is over or their tenant needs the space.`,
 		Example: "  toolctl gc --dry-run\n  toolctl gc\n  toolctl gc --records\n  toolctl gc --unknown",
-		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			progress := a.progress("looking")
 			found, err := gc(c.Context(), a, r)
@@ -77,8 +76,8 @@ func printGarbage(a *app, found []client.Garbage, r client.GCRequest) error {
 			stuck++
 		}
 	}
-	t := a.newTable("KIND", "NAME", "SESSION", "SIZE", "REMOVED", "ERROR")
-	t.ids, t.ends, t.wraps, t.empty = []int{2}, []int{1}, true, "nothing left behind"
+	t := a.newTable("nothing left behind", "KIND", "NAME", "SESSION", "SIZE", "REMOVED", "ERROR")
+	t.ids, t.ends, t.wraps = []int{2}, []int{1}, true
 	err := printList(a, found, func(x *client.Garbage) string { return x.Name }, t, func(g *client.Garbage) {
 		size := ""
 		if g.Bytes > 0 {

@@ -14,7 +14,6 @@ func newGenDocsCommand(_ *app) *cobra.Command {
 		Use:    "gen-docs DIR",
 		Short:  "Write the man pages into a directory",
 		Hidden: true,
-		Args:   cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return fmt.Errorf("write man pages: %w", err)

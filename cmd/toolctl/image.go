@@ -30,7 +30,6 @@ func newImageListCommand(a *app) *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List images",
 		Example: "  toolctl image list\n  toolctl image list -o name",
-		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			page, err := a.client().ListImages(c.Context())
 			if err != nil {
@@ -42,8 +41,8 @@ func newImageListCommand(a *app) *cobra.Command {
 }
 
 func printImages(a *app, images []client.Image) error {
-	t := a.newTable("NAME", "DIGEST", "SIZE", "FILES", "ADDED")
-	t.empty = "no images; get one with: toolctl image pull NAME, or toolctl image import FILE"
+	t := a.newTable("no images; get one with: toolctl image pull NAME, or toolctl image import FILE",
+		"NAME", "DIGEST", "SIZE", "FILES", "ADDED")
 	return printList(a, images, imageName, t, func(img *client.Image) {
 		t.row(strings.Join(img.Names, " "), shortDigest(img.Digest), bytesShort(int64(img.Size)), fmt.Sprint(img.Files), added(img))
 	})
@@ -78,7 +77,6 @@ func newImageRmCommand(a *app) *cobra.Command {
 		Long: `Remove a name of an image. Removing its last name, or naming it by digest, removes the
 image itself, unless a session runs it.`,
 		Example:           "  toolctl image rm debian:12",
-		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: always(a.images),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.forEach(args, func(ref string) error {
@@ -94,12 +92,11 @@ image itself, unless a session runs it.`,
 func newImagePullCommand(a *app) *cobra.Command {
 	var insecure bool
 	c := &cobra.Command{
-		Use:   "pull IMAGE",
+		Use:   "pull NAME",
 		Short: "Get an image from a registry",
 		Long: `Get an image from a registry. The daemon downloads it, so its host must reach the
 registry. A name with a digest (NAME@sha256:…) gets exactly that image or nothing.`,
 		Example: "  toolctl image pull debian:12\n  toolctl image pull registry.example.com/team/tools@sha256:…",
-		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			progress := a.progress("pulling " + line(args[0]))
 			made, err := a.client().PullImage(c.Context(), client.ImagePull{Ref: args[0], Insecure: insecure}, func(p client.ImageProgress) {

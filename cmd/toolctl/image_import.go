@@ -30,7 +30,6 @@ func newImageImportCommand(a *app) *cobra.Command {
 		Example: `  docker save tools:1 | toolctl image import -
   toolctl image import rootfs.tar.zst --name tools:1
   toolctl image import /srv/chroot --name tools:1`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			made, err := importImage(c.Context(), a, args[0], name)
 			if err != nil {

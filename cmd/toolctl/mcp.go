@@ -55,7 +55,6 @@ func newMCPCommand(a *app) *cobra.Command {
 		Short:   "Serve the tools of a session to an agent, by MCP",
 		Long:    mcpLong,
 		Example: mcpExample,
-		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return m.run(c) },
 	}
 	m.session.register(a, c)

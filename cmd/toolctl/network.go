@@ -42,9 +42,9 @@ func newNetworkLogCommand(a *app) *cobra.Command {
 it, what became of it, by which rule, bytes up and down, and how long it was open. HTTP
 requests that could be seen have lines of their own. A ? behind a call says that it is a
 guess among those that ran.`,
-		Example: "  toolctl network log review\n  toolctl network log review --follow",
-		Args:    cobra.ExactArgs(1), ValidArgsFunction: inOrder(a.sessions),
-		RunE: func(c *cobra.Command, args []string) error { return s.run(c.Context(), args[0]) },
+		Example:           "  toolctl network log review\n  toolctl network log review --follow",
+		ValidArgsFunction: inOrder(a.sessions),
+		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args[0]) },
 	}
 	c.Flags().BoolVarP(&s.follow, "follow", "f", false, "show new connections until Ctrl-C")
 	return c
@@ -106,9 +106,9 @@ func newNetworkLearnCommand(a *app) *cobra.Command {
 session reached. A session of a daemon with [network] learn = true reaches everything that
 no line is about; run a build in one, then run this. Read the lines before you use them:
 they are what the programs wanted.`,
-		Example: "  toolctl network learn review\n  toolctl network learn review >> rules.toml",
-		Args:    cobra.ExactArgs(1), ValidArgsFunction: inOrder(a.sessions),
-		RunE: func(c *cobra.Command, args []string) error { return a.learn(c.Context(), args[0]) },
+		Example:           "  toolctl network learn review\n  toolctl network learn review >> rules.toml",
+		ValidArgsFunction: inOrder(a.sessions),
+		RunE:              func(c *cobra.Command, args []string) error { return a.learn(c.Context(), args[0]) },
 	}
 }
 

@@ -13,10 +13,12 @@ import (
 	"github.com/toold/toold/internal/plain"
 )
 
-// nothingAt says that a session has changed nothing at the paths that were asked for. It is an error
+// nothingAt says that a session has changed nothing at the paths that were asked for, none for
+// all. It is an error
 // where one is not in the source either, as far as that can be seen from here: then it is misspelt.
 func (a *app) nothingAt(ctx context.Context, c *client.Client, session string, paths []string) error {
 	if len(paths) == 0 {
+		a.say("nothing differs: the session has changed nothing in its worktree")
 		return nil
 	}
 	s, err := c.GetSession(ctx, session)

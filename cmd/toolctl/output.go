@@ -33,6 +33,9 @@ func listView[T any](items []T, name func(*T) string, text func(w io.Writer)) vi
 
 // printList shows a list whose items have names. For people, row adds each to t.
 func printList[T any](a *app, items []T, name func(*T) string, t *table, row func(*T)) error {
+	if a.format == formatName && len(items) == 0 && t.empty != "" {
+		a.say("%s", t.empty)
+	}
 	return a.print(listView(items, name, func(w io.Writer) {
 		for i := range items {
 			row(&items[i])

@@ -87,7 +87,7 @@ func TestTable(t *testing.T) {
 		{app{outTTY: true}, "ID   NAME\n\x1b[32ma\x1b[0m    -\nbbb  x\\x1b[31m\ny\u0301    ü\n"},
 	} {
 		c.app.getenv = func(string) string { return "" }
-		tab := c.app.newTable("ID", "NAME")
+		tab := c.app.newTable("none", "ID", "NAME")
 		tab.row("a", "")
 		tab.paint(0, colorGreen)
 		tab.row("bbb", "x\x1b[31m")

@@ -47,7 +47,6 @@ Exits with 3 when the call would be denied.`,
   toolctl policy explain network api.example.com:443
   toolctl policy explain http 'GET https://example.com/index.html'
   toolctl policy explain bash 'make deploy' --config ./rules.toml`,
-		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: inOrder(a.tools),
 		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args[0], args[1]) },
 	}

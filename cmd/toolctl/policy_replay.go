@@ -28,7 +28,6 @@ func newPolicyReplayCommand(a *app) *cobra.Command {
 changes. Nothing runs, and the daemon's own rules do not change. For admins.`,
 		Example: `  toolctl policy replay new.toml --since 24h
   toolctl policy replay new.toml --session review --fail   # exits with 1`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return s.run(c.Context(), args[0]) },
 	}
 	f := c.Flags()
@@ -93,7 +92,7 @@ func (s *policyReplayCommand) printReplay(r *client.PolicyReplayed) error {
 	names := namesOf(r.Changes, func(x *client.PolicyChange) string { return x.CallID })
 	return s.print(view{data: r, names: names, text: func(w io.Writer) {
 		if len(r.Changes) > 0 {
-			t := s.newTable("TIME", "CALL", "TOOL", "INPUT", "WAS", "BY", "NOW", "BY")
+			t := s.newTable("", "TIME", "CALL", "TOOL", "INPUT", "WAS", "BY", "NOW", "BY")
 			t.ids = []int{1}
 			for i := range r.Changes {
 				x := &r.Changes[i]

@@ -73,7 +73,7 @@ note: paths were not resolved
 	}
 	d.ctl("policy", "explain", "edit", "x").want(t, 2, "", "write its input as a JSON object with a, b")
 	d.ctl("policy", "explain", "bsh", "x").want(t, 4, "", `did you mean "bash"`)
-	d.ctl("policy", "explain", "bash").want(t, 2, "", "accepts 2 arg")
+	d.ctl("policy", "explain", "bash").want(t, 2, "", "no INPUT, as in")
 }
 
 func TestPolicyExplainAllowed(t *testing.T) {

@@ -21,7 +21,6 @@ is ` + config.DefaultPath + `.
 The daemon does the same when it starts and at a reload: it refuses a file whose
 tests fail. There is no sandbox here, so paths lead where their text says.`,
 		Example: "  toolctl policy test\n  toolctl policy test ./rules.toml",
-		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			path := configPath(args)
 			rules, err := loadRules(path)

@@ -20,7 +20,6 @@ func newRestoreCommand(a *app) *cobra.Command {
 remember of files. The state that is left is kept as a checkpoint too, so a restore
 can be undone.`,
 		Example:           "  toolctl restore review before-tests",
-		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: firstThen(a.sessions, a.checkpoints),
 		RunE: func(c *cobra.Command, args []string) error {
 			return restore(c.Context(), a, args[0], args[1], 0)
@@ -36,7 +35,6 @@ func newUndoCommand(a *app) *cobra.Command {
 calls, that had a checkpoint made for them (default 1). The daemon makes these by
 itself where [worktrees] checkpoint of its config.toml says so.`,
 		Example:           "  toolctl undo review\n  toolctl undo review 3",
-		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: inOrder(a.sessions),
 		RunE: func(c *cobra.Command, args []string) error {
 			n := 1

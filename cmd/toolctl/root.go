@@ -67,18 +67,23 @@ func newRootCommand(a *app) *cobra.Command {
 	return root
 }
 
-// prepare gives the groups of commands what cobra does not by itself: a group
-// that does nothing of its own shows its help, and an unknown subcommand is an
+// prepare gives commands what cobra does not by itself: arguments are counted by the usage
+// line, a group that does nothing of its own shows its help, and an unknown subcommand is an
 // error that names the nearest.
 func prepare(c *cobra.Command) {
-	if !c.HasSubCommands() {
-		return
-	}
 	for _, sub := range c.Commands() {
 		prepare(sub)
 	}
-	if c.Args != nil {
-		return // it takes arguments of its own
+	if own := c.Args; !c.HasSubCommands() || len(arguments(c.Use)) > 0 {
+		c.Args = func(c *cobra.Command, args []string) error {
+			if own != nil {
+				if err := own(c, args); err != nil {
+					return err
+				}
+			}
+			return checkArguments(c, args)
+		}
+		return
 	}
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -91,16 +96,16 @@ func prepare(c *cobra.Command) {
 	}
 }
 
-// flagError adds the nearest flag to what pflag says about an unknown one.
+// flagError adds what to write instead to what pflag says about an unknown flag.
 func flagError(c *cobra.Command, err error) error {
 	if words := c.Flags().Args(); c.HasSubCommands() && c.ValidArgsFunction == nil && len(words) > 0 {
 		return noCommand(c, words) // its flags are not known either
 	}
-	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
-	if !unknown {
+	name, shown := unknownFlag(err)
+	if name == "" {
 		return err
 	}
-	return fmt.Errorf("no flag --%s%s", name, didYouMean(name, flagNames(c)))
+	return fmt.Errorf("no flag %s%s", shown, cmp.Or(foreignHint(c, name), didYouMean(name, flagNames(c))))
 }
 
 // helpWidth is how wide help is where no terminal says it.

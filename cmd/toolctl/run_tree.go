@@ -49,6 +49,9 @@ func (r *runCommand) decides() bool {
 // maxPatchFiles is how many changed paths a report lists.
 const maxPatchFiles = 1000
 
+// nothingChanged is said of a command in mode overlay that did.
+const nothingChanged = "the command has changed nothing in the worktree"
+
 // settle does with the changes what was asked for, or asks. failed is how the command
 // ended, which is how toolctl ends, unless this fails.
 func (r *runCommand) settle(ctx context.Context, c *client.Client, s *client.Session, failed error) error {
@@ -62,6 +65,9 @@ func (r *runCommand) settle(ctx context.Context, c *client.Client, s *client.Ses
 	if err == nil {
 		r.report.Diff = list
 		if list.Files+len(list.Incomplete) == 0 && r.tree.patch == "" {
+			if !r.quiet && (r.tree.given() || r.errTTY) {
+				r.say(nothingChanged)
+			}
 			return failed
 		}
 		r.showStat(list)
@@ -158,9 +164,13 @@ func (r *runCommand) savePatch(ctx context.Context, c *client.Client, s *client.
 	}
 	bad := badPatch("the patch", r.nameOf(s), patch)
 	if !r.quiet || to != r.tree.patch {
-		if left, unreadable := patch.Missing(); left+unreadable > 0 || bad != nil {
+		left, unreadable := patch.Missing()
+		switch {
+		case left+unreadable > 0 || bad != nil:
 			r.say("not all changes are saved in %s; \"git apply\" takes those that are", line(file))
-		} else {
+		case r.report.Diff != nil && r.report.Diff.Files == 0:
+			r.say(nothingChanged+": %s is empty, and \"git apply\" takes no empty patch", line(file))
+		default:
 			r.say("the changes are saved in %s; \"git apply\" takes it", line(file))
 		}
 	}

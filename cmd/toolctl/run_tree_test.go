@@ -125,7 +125,7 @@ func TestRunTreeUnchanged(t *testing.T) {
 	if r := d.ctl("run", "--worktree", ".", "--mode", "overlay", "--", "x"); r.code != 3 || r.stderr != "" || d.did() != "end" {
 		t.Errorf("%+v, did %s", r, d.did())
 	}
-	d.ctl("run", "--worktree", ".", "--mode", "overlay", "--patch", "empty", "--", "x").want(t, 3, "", "saved in empty")
+	d.ctl("run", "--worktree", ".", "--mode", "overlay", "--patch", "empty", "--", "x").want(t, 3, "", "has changed nothing in the worktree: empty is empty")
 	if b, err := os.ReadFile("empty"); err != nil || len(b) != 0 {
 		t.Errorf("%q, %v", b, err)
 	}

@@ -15,7 +15,6 @@ func newSessionBriefCommand(a *app) *cobra.Command {
 		Long: `Print what a model should know of a session: worktree, places that can be written,
 network, limits, programs and tools.`,
 		Example:           "  toolctl session brief review > prompt.md",
-		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: inOrder(a.sessions),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.look(c.Context(), args[0], func(cl *client.Client, session string) error {
@@ -26,7 +25,7 @@ network, limits, programs and tools.`,
 				brief := struct {
 					Brief string `json:"brief"`
 				}{text}
-				return a.print(view{data: brief, text: func(w io.Writer) { _, _ = io.WriteString(w, text) }})
+				return a.print(view{data: brief, text: func(w io.Writer) { _, _ = io.WriteString(w, fold(text, a.width(), "  ")) }})
 			})
 		},
 	}

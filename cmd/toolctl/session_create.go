@@ -32,7 +32,6 @@ is over, it is idle for too long, or the process of --lease-pid ends.`,
   id=$(toolctl session create -o name)
   toolctl session create --ttl 1h --limit memory=1GiB --limit cpus=1.5
   toolctl session create --with-token -o json   # for handing to an agent`,
-		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return s.run(c) },
 	}
 	s.session.register(a, c)

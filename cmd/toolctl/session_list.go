@@ -22,7 +22,6 @@ func newSessionListCommand(a *app) *cobra.Command {
   toolctl session list --all --label job=42
   toolctl session list -w
   toolctl session list -o name | xargs -n1 toolctl session rm`,
-		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			want, err := parseLabels(labels)
 			if err != nil {
@@ -34,7 +33,11 @@ func newSessionListCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return printSessions(a, sessions)
+				empty := noSessions
+				if len(labels) > 0 || state != "" {
+					empty = "no session is like that; toolctl session list --all lists all that are known"
+				}
+				return printSessions(a, sessions, empty)
 			})
 		},
 	}
@@ -48,8 +51,11 @@ func newSessionListCommand(a *app) *cobra.Command {
 	return c
 }
 
-func printSessions(a *app, sessions []client.Session) error {
-	t := a.newTable("ID", "NAME", "STATE", "WORKTREE", "AGE", "LABELS")
+// noSessions is what a person reads who has none.
+const noSessions = "no sessions; make one with: toolctl session create --worktree DIR"
+
+func printSessions(a *app, sessions []client.Session, empty string) error {
+	t := a.newTable(empty, "ID", "NAME", "STATE", "WORKTREE", "AGE", "LABELS")
 	t.ids, t.ends = []int{0}, []int{3}
 	return printTenants(a, sessions, func(x *client.Session) string { return x.ID }, sessionTenant, t, func(s *client.Session) {
 		t.row(s.ID, s.Name, string(s.State), worktreeShort(s.Worktree), ago(s.Created, time.Now()), formatLabels(s.Labels))

@@ -34,7 +34,6 @@ its call. With -o json it prints each call when it has finished, one per line.`,
   toolctl session logs review --short
   toolctl session logs -f review
   toolctl session logs review call_0123 > whole-output`,
-		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: inOrder(a.sessions, a.calls),
 		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
 	}
@@ -63,6 +62,11 @@ func (s *sessionLogsCommand) run(ctx context.Context, args []string) error {
 	text := s.log
 	if s.short {
 		text = s.table
+	}
+	if len(calls) == 0 && s.tool != "" {
+		s.say("session %s has no calls of %s; toolctl session logs %[1]s shows all", line(args[0]), line(s.tool))
+	} else if len(calls) == 0 {
+		s.say("session %s has no calls yet; make one with: toolctl exec %[1]s -- COMMAND", line(args[0]))
 	}
 	return s.print(listView(calls, func(x *client.Call) string { return x.ID }, func(w io.Writer) { text(w, calls) }))
 }
@@ -105,7 +109,7 @@ func (s *sessionLogsCommand) output(ctx context.Context, c *client.Client, id st
 }
 
 func (s *sessionLogsCommand) table(w io.Writer, calls []client.Call) {
-	t := s.newTable("ID", "TIME", "TOOL", "RESULT", "TOOK", "TITLE")
+	t := s.newTable("", "ID", "TIME", "TOOL", "RESULT", "TOOK", "TITLE")
 	t.ids = []int{0}
 	for _, c := range calls {
 		result, color := callResult(&c)

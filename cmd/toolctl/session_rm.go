@@ -19,7 +19,7 @@ type sessionRmCommand struct {
 func newSessionRmCommand(a *app) *cobra.Command {
 	s := &sessionRmCommand{app: a}
 	c := &cobra.Command{
-		Use:     "rm SESSION...",
+		Use:     "rm [SESSION...]",
 		Aliases: []string{"end"},
 		Short:   "End sessions",
 		Long: `End sessions: running calls are stopped, all processes end, and the sandbox is
@@ -33,7 +33,7 @@ Changes in a worktree of mode overlay are kept for a time, of which it tells, un
   toolctl session rm --all`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if s.all == (len(args) > 0) {
-				return errors.New("name the sessions to end, or --all of them")
+				return errors.New("name the sessions to end (toolctl session list), or --all of them")
 			}
 			if s.allTenants && !s.all {
 				return errors.New("-A goes with --all: it ends the sessions of all tenants")
@@ -97,7 +97,7 @@ func (s *sessionRmCommand) end(ctx context.Context, c *client.Client, ref string
 
 func (s *sessionRmCommand) printEnded(ended []client.Session) error {
 	if s.format != formatTable {
-		return printSessions(s.app, ended)
+		return printSessions(s.app, ended, noSessions)
 	}
 	for _, x := range ended {
 		if _, err := fmt.Fprintf(s.stdout, "%s ended\n", line(x.ID)); err != nil {

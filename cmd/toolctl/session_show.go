@@ -16,7 +16,6 @@ func newSessionShowCommand(a *app) *cobra.Command {
 		Use:               "show SESSION",
 		Short:             "Show a session with its limits and live usage",
 		Example:           "  toolctl session show review\n  toolctl session show review -o json | jq .usage",
-		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: inOrder(a.sessions),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.look(c.Context(), args[0], func(cl *client.Client, ref string) error {
@@ -34,7 +33,6 @@ func newSessionShowCommand(a *app) *cobra.Command {
 // left out.
 func sessionText(a *app, w io.Writer, s *client.Session) {
 	t := a.pairs()
-	t.wraps = true
 	add := func(name, value string) {
 		if value != "" {
 			t.row(name, value)

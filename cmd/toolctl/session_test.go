@@ -45,7 +45,7 @@ func TestSessionCreateUsage(t *testing.T) {
 		{"--ttl soon", "not a duration"},
 		{"--net example.org", "write none or rules"},
 		{"--limit jobs=1", "no limit \"jobs\""},
-		{"extra", "unknown command"},
+		{"extra", `"extra" is one argument too many`},
 		{"--wrktree .", `did you mean "worktree"`},
 	} {
 		ctl(t, t.Context(), "", append([]string{"session", "create"}, strings.Fields(c.args)...)...).want(t, 2, "", c.stderr)

@@ -37,7 +37,6 @@ there now: sessions, unfinished calls, pending approvals. For admins that is wha
 tenants have; -o json is about one tenant without -A. Exits with 1 when the daemon
 takes no work, with 6 when there is no daemon.`,
 		Example: "  toolctl status\n  toolctl status -w\n  toolctl status -o json",
-		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return watch.run(c.Context(), a, func(ctx context.Context) error {
 				s, err := readStatus(ctx, a)
@@ -113,7 +112,6 @@ const maxTenants = 8
 
 func statusText(a *app, w io.Writer, s *daemonStatus) {
 	t := a.pairs()
-	t.wraps = true
 	t.row("toold", s.Health.Status)
 	t.paint(1, wordColor(s.Health.Status))
 	for _, r := range s.Health.Reasons {
@@ -151,7 +149,6 @@ func newReadyCommand(a *app) *cobra.Command {
 		Long: `Exit with 0 when the daemon takes sessions and calls, with 1 and the reasons when
 it does not, with 6 when there is no daemon. With --wait, wait so long for it.`,
 		Example: "  toolctl ready\n  toolctl ready --wait 30s && toolctl session create",
-		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if wait == "" {
 				h, err := a.client().Ready(c.Context())
@@ -222,7 +219,6 @@ are shown as warnings, and so is what waits for a restart. For admins.
 With --dry-run the daemon looks at the file, with its variables and flags over it, and
 changes nothing.`,
 		Example: "  toolctl reload --dry-run && toolctl reload",
-		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			v, err := a.client().Reload(c.Context(), dryRun)
 			if err != nil {

@@ -7,18 +7,22 @@ import (
 )
 
 // table is aligned text. On a terminal it fits into the width of that; elsewhere
-// nothing is cut.
+// nothing is cut. The first column, which names what a row is about, is never cut, and
+// neither are short fields: a table that has no room for them shows each row as a
+// paragraph of names and values.
 type table struct {
 	rows    [][]cell
 	color   bool
 	headers int // how many rows are headers: 1 or 0
 	wide    int // columns of the terminal, 0 for any number
 
-	ids   []int // columns of ids, which may be cut to what tells them apart
-	ends  []int // columns whose end says more than their beginning, such as paths
-	wraps bool  // the last column is broken into lines and not cut
+	names []string // of the columns; nil keeps each row on one line
+	ids   []int    // columns of ids, which may be cut to what tells them apart
+	ends  []int    // columns whose end says more than their beginning, such as paths
+	wraps bool     // the last column is broken into lines and not cut
 
-	empty string // is said in place of a table that has no rows; "" says nothing
+	empty string            // is said where a table has no rows: what there is none of, and what to do
+	none  func(text string) // says it beside the table; nil says it in its place
 }
 
 // cell is one field. Its text is safe to show; color is the number of an SGR
@@ -28,8 +32,14 @@ type cell struct {
 	color int
 }
 
-func (a *app) newTable(headers ...string) *table {
+// newTable begins a table. empty is what a person reads where it has no rows; a pipe gets
+// that on standard error, so that programs count no line that is no row.
+func (a *app) newTable(empty string, headers ...string) *table {
 	t := a.pairs()
+	t.names, t.empty, t.wraps = headers, empty, false
+	if !a.outTTY {
+		t.none = func(text string) { a.say("%s", text) }
+	}
 	if !a.noHeaders {
 		t.headers = 1
 		t.row(headers...)
@@ -38,7 +48,7 @@ func (a *app) newTable(headers ...string) *table {
 }
 
 // pairs is a table of names and values, without headers.
-func (a *app) pairs() *table { return &table{color: a.color(), wide: a.width()} }
+func (a *app) pairs() *table { return &table{color: a.color(), wide: a.width(), wraps: true} }
 
 // width is how many columns standard output has, 0 for any number.
 func (a *app) width() int { return a.columnsIf(a.outTTY) }
@@ -71,16 +81,31 @@ func (t *table) add(text string) {
 	t.rows[last] = append(t.rows[last], cell{text: line(text)})
 }
 
+// column adds one more column, before there are rows.
+func (t *table) column(header string) {
+	t.names = append(slices.Clone(t.names), header)
+	if t.headers > 0 {
+		t.add(header)
+	}
+}
+
 // paint colours a field of the last row.
 func (t *table) paint(column, color int) { t.rows[len(t.rows)-1][column].color = color }
 
 // write prints all rows; the last column is not padded.
 func (t *table) write(w io.Writer) {
 	if t.empty != "" && len(t.rows) == t.headers {
-		_, _ = io.WriteString(w, t.empty+"\n")
+		if t.none == nil {
+			_, _ = io.WriteString(w, fold(t.empty, t.wide, "  ")+"\n")
+			return
+		}
+		t.none(t.empty)
+	}
+	widths, fits := t.fit()
+	if !fits && t.names != nil {
+		t.paragraphs().write(w)
 		return
 	}
-	widths := t.fit()
 	var b strings.Builder
 	for n, row := range t.rows {
 		before := 0
@@ -129,18 +154,33 @@ func (t *table) writeLast(b *strings.Builder, c cell, text string, before, wide 
 	b.WriteString(painted(text, c.color, t.color))
 }
 
-// Columns are made narrower down to these before any is made narrower still.
+// paragraphs is the table with a line for each field, and an empty one between two rows.
+func (t *table) paragraphs() *table {
+	p := &table{color: t.color, wide: t.wide, wraps: true}
+	for n, row := range t.rows[t.headers:] {
+		if n > 0 {
+			p.rows = append(p.rows, nil)
+		}
+		for i, c := range row {
+			p.rows = append(p.rows, []cell{{text: t.names[i]}, c})
+		}
+	}
+	return p
+}
+
+// Columns are made narrower down to these, so that words and figures stay whole.
 const (
-	narrowest     = 8
+	narrowest     = 12
 	narrowestWrap = 24
 )
 
-// fit gives each column its width, so that all fit into the terminal: ids are cut to
-// what tells them apart, then the widest columns give way.
-func (t *table) fit() []int {
-	widths := t.widths()
+// fit gives each column its width: ids are cut to what tells them apart, then the widest
+// columns give way. It reports whether all fit so into the terminal; if not, the widths
+// are what is left to do in lines.
+func (t *table) fit() (widths []int, fits bool) {
+	widths = t.widths()
 	if t.wide == 0 || total(widths) <= t.wide {
-		return widths
+		return widths, true
 	}
 	for _, i := range t.ids {
 		t.shorten(i)
@@ -152,18 +192,27 @@ func (t *table) fit() []int {
 		if t.wraps && i == len(widths)-1 {
 			least[i] = min(widths[i], narrowestWrap)
 		}
-		if slices.Contains(t.ids, i) {
+		if i == 0 || slices.Contains(t.ids, i) {
 			least[i] = widths[i]
 		}
 	}
-	narrow(widths, least, t.wide)
-	narrow(widths, make([]int, len(widths)), t.wide)
-	return widths
+	if narrow(widths, least, t.wide) {
+		return widths, true
+	}
+	for i := range least {
+		if i > 0 && !slices.Contains(t.ids, i) {
+			least[i] = 0
+		}
+	}
+	if !narrow(widths, least, t.wide) {
+		narrow(widths, make([]int, len(widths)), t.wide)
+	}
+	return widths, false
 }
 
-// narrow takes from the widest column that is above its least width, as often as needed.
-// No column gets narrower than a wide character.
-func narrow(widths, least []int, wide int) {
+// narrow takes from the widest column that is above its least width, as often as needed,
+// and reports whether that was enough. No column gets narrower than a wide character.
+func narrow(widths, least []int, wide int) bool {
 	for total(widths) > wide {
 		widest := -1
 		for i, w := range widths {
@@ -172,10 +221,11 @@ func narrow(widths, least []int, wide int) {
 			}
 		}
 		if widest < 0 {
-			return
+			return false
 		}
 		widths[widest]--
 	}
+	return true
 }
 
 func total(widths []int) int {

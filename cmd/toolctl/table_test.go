@@ -58,3 +58,62 @@ func TestTableFits(t *testing.T) {
 		}
 	}
 }
+
+// A table that has no room for its columns shows rows as paragraphs: its first column and short
+// fields are whole, and so is every other field that is not marked as cut.
+func TestTableKeeps(t *testing.T) {
+	words := []string{"a", "ready", "何か", "ses_33m75s25uohappsfduoprjv36usk", "approval", "several words of text that go on for a while", "12%", "99.9GiB/100GiB"}
+	headers := []string{"TENANT", "SESSIONS", "QUEUED", "CPU TIME", "MEMORY", "WORKTREES", "RECORDS", "I/O", "LABELS"}
+	paragraphs := 0
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		n := 1 + r.IntN(len(headers))
+		tab := (&app{outTTY: true, noHeaders: r.IntN(2) == 0, columns: func() int { return 60 + r.IntN(2) }, getenv: func(string) string { return "" }}).newTable("none", headers[:n]...)
+		var firsts, shorts []string
+		for range 1 + r.IntN(4) {
+			row := make([]string, n)
+			for i := range row {
+				row[i] = words[r.IntN(len(words))]
+				if width(row[i]) <= narrowest {
+					shorts = append(shorts, row[i])
+				}
+			}
+			firsts = append(firsts, row[0])
+			tab.row(row...)
+		}
+		var b bytes.Buffer
+		tab.write(&b)
+		if strings.Contains(b.String(), "\n\n") {
+			paragraphs++
+		}
+		text := strings.Join(strings.Fields(b.String()), "")
+		for _, f := range append(firsts, shorts...) {
+			if !strings.Contains(text, strings.Join(strings.Fields(f), "")) {
+				t.Fatalf("seed %d: %q is cut in\n%s", seed, f, b.String())
+			}
+		}
+		for l := range strings.Lines(b.String()) {
+			if width(strings.TrimSuffix(l, "\n")) > 61 {
+				t.Fatalf("seed %d: too wide: %q of\n%s", seed, l, b.String())
+			}
+		}
+	}
+	if paragraphs < 100 {
+		t.Errorf("only %d tables were paragraphs", paragraphs)
+	}
+}
+
+// A table without rows says so: in its place on a terminal, beside its headers elsewhere.
+func TestTableEmpty(t *testing.T) {
+	var out, err bytes.Buffer
+	a := &app{stdout: &out, stderr: &err, getenv: func(string) string { return "" }}
+	a.newTable("no things; make one", "ID", "NAME").write(&out)
+	if out.String() != "ID  NAME\n" || err.String() != "toolctl: no things; make one\n" {
+		t.Errorf("%q, %q", &out, &err)
+	}
+	out.Reset()
+	a.outTTY = true
+	if a.newTable("no things; make one", "ID", "NAME").write(&out); out.String() != "no things; make one\n" {
+		t.Errorf("%q", &out)
+	}
+}

@@ -117,9 +117,7 @@ func printTenants[T any](a *app, items []T, name, tenant func(*T) string, t *tab
 	if slices.IndexFunc(items, func(x T) bool { return a.stranger(tenant(&x)) }) < 0 {
 		return printList(a, items, name, t, row)
 	}
-	if t.headers > 0 {
-		t.add("TENANT")
-	}
+	t.column("TENANT")
 	return printList(a, items, name, t, func(x *T) {
 		row(x)
 		t.add(tenant(x))

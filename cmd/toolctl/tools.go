@@ -25,7 +25,6 @@ func newToolsCommand(a *app) *cobra.Command {
 descriptions and JSON Schemas; --format prints them as JSON in the shape that a
 provider's API takes.`,
 		Example: "  toolctl tools\n  toolctl tools --profile review --all\n  toolctl tools --session review -o json\n  toolctl tools --format anthropic > tools.json",
-		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cl := a.client()
 			return a.withSession(c.Context(), cl, q.Session, func(session string) error {
@@ -61,7 +60,7 @@ provider's API takes.`,
 
 // absentText prints all tools, with the reason for those that are absent.
 func absentText(a *app, w io.Writer, set *client.ToolList) {
-	t := a.newTable("TOOL", "OFFERED", "WHY NOT")
+	t := a.newTable("no tools", "TOOL", "OFFERED", "WHY NOT")
 	t.wraps = true
 	for _, d := range set.Items {
 		t.row(d.Name, "yes", "")
@@ -73,7 +72,7 @@ func absentText(a *app, w io.Writer, set *client.ToolList) {
 }
 
 func printTools(a *app, defs []client.ToolDefinition) error {
-	t := a.newTable("TOOL", "INPUT", "DOES")
+	t := a.newTable("no tools; toolctl tools --all says why each is absent", "TOOL", "INPUT", "DOES")
 	t.wraps = true
 	return printList(a, defs, func(x *client.ToolDefinition) string { return x.Name }, t, func(d *client.ToolDefinition) {
 		t.row(d.Name, inputFields(d.InputSchema), firstSentence(d.Description))

@@ -46,7 +46,6 @@ On a terminal, ↑ and ↓ (or k and j) choose a session: f shows its calls as t
 until the next key; a aborts its unfinished calls, e ends the session, both after a
 y. c, m, p, n and t sort by CPU, memory, processes, name and age; q quits.`,
 		Example: "  toolctl top\n  toolctl top --sort memory\n  toolctl top -o json",
-		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return t.run(c.Context()) },
 	}
 	c.Flags().StringVar(&t.interval, "interval", "2s", "`duration` between updates")
@@ -75,7 +74,7 @@ func (t *topCommand) run(ctx context.Context) error {
 	for i := range rows {
 		sessions[i] = rows[i].Session
 	}
-	return printSessions(t.app, sessions)
+	return printSessions(t.app, sessions, noSessions)
 }
 
 // measure lists the sessions, with the usage that the list has of each.
@@ -126,10 +125,10 @@ func (t *topCommand) table(rows []topRow, chosen string) *table {
 		headers[6] = "PROCS" // beside the mark there is less room
 		headers = append([]string{" "}, headers...)
 	}
-	table := t.newTable(headers...)
+	table := t.newTable(noSessions, headers...)
 	tenants := slices.ContainsFunc(rows, func(r topRow) bool { return t.stranger(r.Tenant) })
-	if tenants && table.headers > 0 {
-		table.add("TENANT")
+	if tenants {
+		table.column("TENANT")
 	}
 	first := len(headers) - 9
 	table.ids = []int{first}
@@ -275,9 +274,11 @@ func (t *topCommand) interactive(ctx context.Context, every time.Duration) error
 
 // draw shows the screen in one write, so that it does not flicker.
 func (t *topCommand) draw(s *topScreen) error {
-	var table bytes.Buffer
-	t.table(s.rows, s.choice()).write(&table)
-	_, err := io.WriteString(t.stdout, clearScreen+s.text(table.String(), t.sort, t.color()))
+	var text bytes.Buffer
+	table := t.table(s.rows, s.choice())
+	table.names, table.empty = nil, "" // a line each, and a prompt that says so where there is none
+	table.write(&text)
+	_, err := io.WriteString(t.stdout, clearScreen+s.text(text.String(), t.sort, t.color()))
 	return err
 }
 

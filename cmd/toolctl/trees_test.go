@@ -348,8 +348,8 @@ func TestCheckpoints(t *testing.T) {
 	d.ctl("checkpoint", "rm", "review", "none", "first").want(t, 4, "first is removed\n", "remove none: there is no checkpoint none")
 	d.ctl("checkpoint", "rm", "nobody", "first").want(t, 4, "", `no session is named "nobody"`)
 	d.ctl("checkpoint", "rm", "review", "../..").want(t, 2, "", "is not the id or the name of a checkpoint")
-	d.ctl("checkpoint").want(t, 2, "", "arg")
-	d.ctl("checkpoint", "review", "a", "b").want(t, 2, "", "arg")
+	d.ctl("checkpoint").want(t, 2, "", `no SESSION: "toolctl session list" lists them`)
+	d.ctl("checkpoint", "review", "a", "b").want(t, 2, "", `"b" is one argument too many`)
 	d.ctl("checkpoint", "review", "--nmae").want(t, 2, "", "no flag --nmae")
 }
 

@@ -20,7 +20,6 @@ disk I/O since the daemon began to count. QUEUED are requests that wait for one 
 its sessions to end; LAYERS is what its sessions wrote into the writable layers of
 their images, WORKTREES what they changed in worktrees of mode overlay. For admins.`,
 		Example: "  toolctl usage\n  toolctl usage -o json",
-		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return watch.run(c.Context(), a, func(ctx context.Context) error {
 				tenants, err := a.client().Usage(ctx)
@@ -36,7 +35,7 @@ their images, WORKTREES what they changed in worktrees of mode overlay. For admi
 }
 
 func printUsage(a *app, tenants []client.TenantUsage) error {
-	t := a.newTable("TENANT", "SESSIONS", "QUEUED", "CALLS", "CPU TIME", "MEMORY", "OUTPUTS", "LAYERS", "WORKTREES", "RECORDS", "I/O")
+	t := a.newTable("no tenants; [tenant.NAME] in config.toml makes one", "TENANT", "SESSIONS", "QUEUED", "CALLS", "CPU TIME", "MEMORY", "OUTPUTS", "LAYERS", "WORKTREES", "RECORDS", "I/O")
 	return printList(a, tenants, func(x *client.TenantUsage) string { return x.Tenant }, t, func(u *client.TenantUsage) {
 		t.row(u.Tenant, share(u.Sessions, u.MaxSessions, strconv.Itoa), strconv.Itoa(u.Queued), share(u.Calls, u.MaxCalls, strconv.Itoa),
 			(time.Duration(u.CPUMillis) * time.Millisecond).String(), bytesShort(u.MemoryBytes), bytesShort(u.DiskBytes), bytesShort(u.LayerBytes), bytesShort(u.WorktreeBytes),

@@ -32,7 +32,6 @@ func newVersionCommand(a *app) *cobra.Command {
 		Use:     "version",
 		Short:   "Show the versions of toolctl and of the daemon",
 		Example: "  toolctl version\n  toolctl version -o json",
-		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			v := versions{Client: ownVersion()}
 			ctx, cancel := context.WithTimeout(c.Context(), 5*time.Second)

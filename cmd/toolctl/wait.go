@@ -24,7 +24,6 @@ CALL it exits with 0 when the session has ended and with 1 when it was lost. Aft
 		Example: `  toolctl call review bash 'make' --id build-1 --wait 0
   toolctl wait review call_0123
   toolctl wait review --timeout 1h`,
-		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: inOrder(a.sessions, a.calls),
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx := c.Context()

@@ -26,7 +26,7 @@ func shown(s string) string { return plain.Cut(s, 80) }
 
 func noCall(id string) error {
 	return fault.NotFound.Errorf("there is no call %q", shown(id)).
-		Next("the calls of a session are listed at /v1/sessions/ID/calls")
+		Next("toolctl session logs SESSION --short lists the calls of a session, as GET /v1/sessions/SESSION/calls does")
 }
 
 // check refuses what no call of the session may ask for, whatever its tool.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,8 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capture is what a terminal with so many columns is sent by toolctl.
+// capture is what a terminal with so many columns is sent by toolctl, without colours.
 func (r *rig) capture(t *testing.T, columns int, args ...string) string {
+	t.Helper()
+	sent, _ := r.raw(t, columns, args...)
+	return strings.ReplaceAll(sgr.ReplaceAllString(sent, ""), "\r\n", "\n")
+}
+
+// raw is what a terminal with so many columns is sent by toolctl, and its exit code.
+func (r *rig) raw(t *testing.T, columns int, args ...string) (sent string, exit int) {
 	t.Helper()
 	master, slave, err := openPTY()
 	if err != nil {
@@ -28,7 +36,9 @@ func (r *rig) capture(t *testing.T, columns int, args ...string) string {
 	if err := unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: uint16(columns)}); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(programs, "toolctl"), args...)
+	ctx, cancel := context.WithTimeout(t.Context(), bound) // a question that nobody answers
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(programs, "toolctl"), args...)
 	cmd.Dir = r.dir
 	cmd.Env = []string{"TERM=xterm", "PATH=" + programs + ":" + os.Getenv("PATH"), "TOOLD_SOCKET=" + r.socket, "TMPDIR=" + r.dir}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
@@ -45,7 +55,7 @@ func (r *rig) capture(t *testing.T, columns int, args ...string) string {
 			t.Fatal(err)
 		}
 	}
-	return strings.ReplaceAll(sgr.ReplaceAllString(string(shown), ""), "\r\n", "\n")
+	return string(shown), cmd.ProcessState.ExitCode()
 }
 
 var (

@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/hinshun/vt10x"
+)
+
+// screenRows are more than any answer here has.
+const screenRows = 400
+
+// screen is what a person sees of a command in a terminal of 80 columns: the rows of an
+// emulated one, and its exit code.
+func (r *rig) screen(t *testing.T, args ...string) (rows []string, sent string, exit int) {
+	t.Helper()
+	sent, exit = r.raw(t, 80, args...)
+	v := vt10x.New(vt10x.WithSize(80, screenRows))
+	if _, err := v.Write([]byte(sent)); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimRight(v.String(), " \n"), "\n"), sent, exit
+}
+
+// brokenWords are the words that the end of a screen's row cuts in two: the row is full, the
+// next goes on without a space, both are one word in what was sent, and a row has room for it.
+func brokenWords(rows []string, sent string) (broken []string) {
+	for i, row := range rows[:len(rows)-1] {
+		full := []rune(strings.TrimRight(row, " "))
+		next := strings.Fields(rows[i+1])
+		if len(full) < 80 || rows[i+1] == "" || unicode.IsSpace([]rune(rows[i+1])[0]) || typed.MatchString(row) {
+			continue
+		}
+		words := strings.Fields(row)
+		if word := words[len(words)-1] + next[0]; len(word) <= 60 && strings.Contains(sent, word) {
+			broken = append(broken, word)
+		}
+	}
+	return broken
+}
+
+// shown is a command line whose answer is looked at. SESSION and the like are those of
+// screenPlaces.
+type shown struct {
+	line string
+	says string // a part of the answer; "" where any will do
+}
+
+// screenExamples has each command of toolctl that a person reads an answer of: with what there
+// is to see, and where that is nothing. "-" is a command that has no answer to look at here, and why.
+var screenExamples = map[string][]shown{
+	"abort":                {{"abort work", ""}, {"abort nothing", "toolctl session list"}},
+	"apply":                {{"apply work", ""}, {"apply over --dry-run", ""}, {"apply changed nosuch", "no such path"}},
+	"approvals":            {{"approvals", "no call waits"}},
+	"approvals answer":     {{"approvals answer apr_1 once", ""}},
+	"approvals list":       {{"approvals list --session work", "no call waits"}},
+	"approvals saved":      {{"approvals saved", "no approval is saved"}},
+	"approvals saved list": {{"approvals saved list", "no approval is saved"}},
+	"approvals saved rm":   {{"approvals saved rm apr_1.1", ""}},
+	"approvals watch":      {{"-", "it waits for approvals; approvals_watch.txtar"}},
+	"audit export":         {{"audit export --since 1ms AUDIT", ""}},
+	"audit tail":           {{"audit tail AUDIT", "allow"}, {"audit tail /nosuch", ""}},
+	"audit verify":         {{"audit verify AUDIT", ""}},
+	"cache fill":           {{"cache fill nosuch", ""}},
+	"cache ls":             {{"cache ls", "nothing is kept"}},
+	"cache promote":        {{"cache promote work go", ""}},
+	"cache rm":             {{"cache rm go", ""}},
+	"call":                 {{"call work read f", ""}, {"call work nosuch x", ""}},
+	"checkpoint":           {{"checkpoint changed one", "cp_"}},
+	"checkpoint ls":        {{"checkpoint ls changed", ""}, {"checkpoint ls work", ""}},
+	"checkpoint rm":        {{"checkpoint rm changed nosuch", ""}},
+	"completion":           {{"-", "a script for a shell; completion.txtar"}},
+	"config check":         {{"config check", ""}, {"config check /nosuch", ""}},
+	"config show":          {{"config show", ""}},
+	"cp":                   {{"cp work:f COPY", ""}, {"cp work:nosuch COPY", ""}},
+	"diff":                 {{"diff changed", ""}, {"diff changed --stat", ""}, {"diff same", "nothing differs"}, {"diff same --stat", "0 files"}, {"diff changed nosuch", "no such path"}},
+	"discard":              {{"discard same", "nothing differs"}, {"discard changed nosuch", ""}},
+	"doctor":               {{"doctor", ""}},
+	"events":               {{"events", "session.created"}, {"events --type nosuch.*", ""}, {"events --session work", ""}},
+	"exec":                 {{"exec work -- echo hello", "hello"}},
+	"fork":                 {{"fork changed", ""}},
+	"gc":                   {{"gc --dry-run", "nothing left behind"}},
+	"gen-docs":             {{"-", "hidden"}},
+	"image import":         {{"image import /nosuch", ""}},
+	"image list":           {{"image list", "no images"}},
+	"image pull":           {{"image pull -", ""}},
+	"image rm":             {{"image rm nosuch", ""}},
+	"mcp":                  {{"mcp --session work --print-config codex", ""}},
+	"network learn":        {{"network learn work", "no network"}},
+	"network log":          {{"network log work", "opened no connections"}},
+	"policy explain":       {{"policy explain bash ls", "allow"}, {"policy explain nosuch x", ""}},
+	"policy replay":        {{"policy replay /nosuch", ""}},
+	"policy test":          {{"policy test", ""}},
+	"ready":                {{"ready", "ok"}},
+	"reload":               {{"reload", ""}},
+	"restore":              {{"restore changed nosuch", ""}},
+	"run":                  {{"run -- echo hello", "hello"}, {"run --worktree TREE --mode overlay -- true", "has changed nothing"}},
+	"session brief":        {{"session brief work", ""}},
+	"session create":       {{"session create", "ses_"}, {"session create --worktree /nosuch", ""}},
+	"session list":         {{"session list --all", "over"}, {"session list --label no=such", "no session is like that"}, {"session list --state lost", ""}},
+	"session logs":         {{"session logs work", ""}, {"session logs work --short", ""}, {"session logs same", "no calls yet"}, {"session logs same --tool edit", "no calls"}, {"session logs work call_none", ""}},
+	"session rm":           {{"session rm over", ""}, {"session rm nosuch", "toolctl session list"}},
+	"session show":         {{"session show work", ""}, {"session show nosuch", "toolctl session list"}},
+	"status":               {{"status", ""}},
+	"tools":                {{"tools", "bash"}, {"tools --all", ""}, {"tools --profile nosuch", ""}},
+	"top":                  {{"-", "a screen of its own; top.txtar"}},
+	"undo":                 {{"undo same", ""}},
+	"usage":                {{"usage", "default"}},
+	"version":              {{"version", ""}},
+	"wait":                 {{"wait work call_none", ""}, {"wait over", ""}},
+}
+
+// next is how an answer that refuses names what to do: a command, the options or fields that
+// there are, or where to look.
+func hasNext(text string) bool {
+	for _, sign := range []string{"toolctl ", "write ", "did you mean", "name ", "leave ", "see ", "give ", "has ", "such as", "may use"} {
+		if strings.Contains(text, sign) {
+			return true
+		}
+	}
+	return false
+}
+
+// On a terminal of 80 columns no command answers with nothing, none of its words is cut by the
+// end of a line, and what it refuses says what to do.
+func TestScreens(t *testing.T) {
+	r := newDaemon(t)
+	tree := filepath.Join(r.dir, "tree")
+	if err := os.MkdirAll(filepath.Join(tree, "a-directory-with-a-long-name"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"f": "text\n", "a-directory-with-a-long-name/and-a-file-with-a-longer-one.txt": "text\n"} {
+		if err := os.WriteFile(filepath.Join(tree, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.shell(t, `
+		toolctl session create --name work --worktree "$1" --label job=nightly-build-of-the-main-branch
+		toolctl session create --name changed --worktree "$1" --mode overlay
+		toolctl session create --name same --worktree "$1" --mode overlay
+		toolctl session create --name over
+		toolctl session rm over
+		toolctl call changed write '{"file_path": "f", "content": "other\n"}'
+		toolctl call changed write '{"file_path": "a-directory-with-a-long-name/another-file-with-a-long-name.txt", "content": "other\n"}'
+		toolctl call work bash '{"command": "echo a line of output; seq 3 # and a command that is a good deal longer than a terminal is wide, to its end"}'
+	`, tree)
+	places := strings.NewReplacer("AUDIT", filepath.Join(r.dir, "state/audit"), "TREE", tree, "COPY", filepath.Join(r.dir, "copy"))
+	look := func(t *testing.T, says string, args ...string) {
+		rows, sent, exit := r.screen(t, args...)
+		text := strings.Join(strings.Fields(strings.Join(rows, " ")), " ")
+		if text == "" {
+			t.Errorf("%q shows nothing, and exits with %d", args, exit)
+		}
+		if broken := brokenWords(rows, sent); len(broken) > 0 {
+			t.Errorf("%q breaks %q in\n%s", args, broken, strings.Join(rows, "\n"))
+		}
+		if exit != 0 && !hasNext(text) && args[0] != "exec" {
+			t.Errorf("%q exits with %d and says nothing to do:\n%s", args, exit, strings.Join(rows, "\n"))
+		}
+		if !strings.Contains(strings.ReplaceAll(text, "toolctl: ", ""), says) {
+			t.Errorf("%q does not say %q but\n%s", args, says, strings.Join(rows, "\n"))
+		}
+	}
+	seen := map[string]bool{}
+	for _, command := range r.subcommands(t) {
+		name := strings.Join(command, " ")
+		seen[name] = true
+		t.Run(name, func(t *testing.T) {
+			look(t, "", append(slices.Clone(command), "--help")...)
+			look(t, "--help", append(slices.Clone(command), "--no-such-flag")...)
+			examples, ok := screenExamples[name]
+			if help := r.toolctl(t, append(slices.Clone(command), "--help")...); !ok && !strings.Contains(help, "Available Commands") {
+				t.Error("no example of it is here")
+			}
+			for _, x := range examples {
+				if x.line != "-" {
+					look(t, x.says, strings.Fields(places.Replace(x.line))...)
+				}
+			}
+			if help := r.toolctl(t, append(slices.Clone(command), "--help")...); name != "" && strings.Contains(help, name+" SESSION") {
+				look(t, "no SESSION", command...)
+			}
+		})
+	}
+	for name := range screenExamples {
+		if !seen[name] && name != "gen-docs" {
+			t.Errorf("there is no command %q", name)
+		}
+	}
+}
+
+// Words that the end of a line cuts are found, and only those.
+func TestBrokenWords(t *testing.T) {
+	full := strings.Repeat("x ", 38)
+	for _, c := range []struct{ text, broken string }{
+		{full + "word\nnext", "[wordnext]"},
+		{full + "line\nends", "[]"},
+		{full + "word\n next", "[]"},
+		{full + "wor\nnext", "[]"},
+		{full + "word", "[]"},
+		{full + "word\n", "[]"},
+	} {
+		if got := fmt.Sprint(brokenWords(strings.Split(c.text, "\n"), full+"wordnext")); got != c.broken {
+			t.Errorf("%q: %s", c.text, got)
+		}
+	}
+}
