@@ -40,6 +40,8 @@ type Worktree struct {
 	Ref string `json:"ref,omitempty"`
 	// Target is the absolute path inside the sandbox; default "/workspace".
 	Target string `json:"target,omitempty"`
+	// Identity is whose name git writes into commits. Without it the configuration's.
+	Identity *GitIdentity `json:"identity,omitempty"`
 	// IDMap says how the owner's files appear inside, as really done:
 	// "idmapped" or "mapped 1:1". Only in answers.
 	IDMap string `json:"idmap,omitempty"`

@@ -23,6 +23,8 @@ func TestMain(m *testing.M) {
 	if mode := os.Getenv("TOOLCTL_TEST_TOOLD"); mode != "" {
 		os.Exit(fakeToold(mode, os.Args[1:]))
 	}
+	// What sessions are made with does not depend on who runs the tests.
+	_ = os.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
 	os.Exit(m.Run())
 }
 

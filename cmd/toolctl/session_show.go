@@ -48,6 +48,9 @@ func sessionText(a *app, w io.Writer, s *client.Session) {
 	add("runtime", strings.TrimSpace(s.Driver+" "+s.Runtime))
 	add("image", s.Image)
 	add("worktree", worktreeLong(s.Worktree))
+	if i := s.Worktree.Identity; i != nil {
+		add("commits by", i.Name+" <"+i.Email+">")
+	}
 	if until := s.Worktree.KeptUntil; until != nil {
 		add("changes", "kept until "+timeText(until)+": toolctl diff|apply|discard "+s.ID)
 	}

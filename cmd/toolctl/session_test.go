@@ -1,12 +1,17 @@
 package main
 
 import (
+	"encoding/json"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 func TestSessionCreate(t *testing.T) {
@@ -24,6 +29,40 @@ func TestSessionCreate(t *testing.T) {
 	if r := d.ctl("session", "create", "-o", "name"); r.stdout != fakeSession+"\n" {
 		t.Errorf("name: %q", r.stdout)
 	}
+}
+
+// Who makes a session is the author of its commits, unless the flag names another one; half an
+// identity is none.
+func TestSessionCreateIdentity(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("needs git")
+	}
+	d := startFake(t, map[string]http.HandlerFunc{"POST /v1/sessions": answerWith(session())})
+	file := filepath.Join(t.TempDir(), "gitconfig")
+	t.Setenv("GIT_CONFIG_GLOBAL", file)
+	for i, tt := range []struct{ config, flag, want string }{
+		{"", "", ""},
+		{"[user]\n\tname = Ada \\\"L\\\"\n", "", ""},
+		{"[user]\n\tname = Ada \\\"L\\\"\n\temail = a@b\n", "", `{"name":"Ada \"L\"","email":"a@b","creators":true}`},
+		{"[user]\n\tname = Ada\n\temail = a@b\n", "Bo <b@c>", `{"name":"Bo","email":"b@c"}`},
+	} {
+		testrig.Must(t, os.WriteFile(file, []byte(tt.config), 0o600))
+		args := []string{"session", "create"}
+		if tt.flag != "" {
+			args = append(args, "--identity", tt.flag)
+		}
+		d.ctl(args...).want(t, 0, "", "")
+		var got struct {
+			Worktree struct {
+				Identity json.RawMessage `json:"identity"`
+			} `json:"worktree"`
+		}
+		decode(t, d.asked("POST", "/sessions")[i].body, &got)
+		if string(got.Worktree.Identity) != tt.want {
+			t.Errorf("%q %q: %s, want %s", tt.config, tt.flag, got.Worktree.Identity, tt.want)
+		}
+	}
+	d.ctl("session", "create", "--identity", "Bo").want(t, 2, "", "--identity: \"Bo\" is no identity: write \"NAME <EMAIL>\"")
 }
 
 func TestSessionCreateUsage(t *testing.T) {

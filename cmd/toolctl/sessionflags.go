@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,6 +22,7 @@ import (
 // have them both.
 type sessionFlags struct {
 	worktree, mode, target string
+	identity               string
 	profile, image         string
 	runtime, net           string
 	env, limits, mounts    []string
@@ -35,6 +37,7 @@ func (f *sessionFlags) register(a *app, c *cobra.Command) {
 	fs.StringVar(&f.worktree, "worktree", "", "host directory to work on (default: an empty one)")
 	fs.StringVar(&f.mode, "mode", "", "bind (read-write), ro, overlay (changes are kept beside it) or empty (default with --worktree as configured, mostly bind, else empty)")
 	fs.StringVar(&f.target, "target", "", "where the worktree is inside (default /workspace)")
+	fs.StringVar(&f.identity, "identity", "", "whose name git writes into commits, 'NAME <EMAIL>' (default as configured, else that of your git)")
 	fs.StringVar(&f.profile, "profile", "", "agent profile")
 	fs.StringVar(&f.image, "image", "", "image that is the root filesystem, one of \"toolctl image list\"")
 	fs.StringVar(&f.runtime, "runtime", "", "OCI runtime, where the daemon offers several")
@@ -66,8 +69,9 @@ func (f *sessionFlags) request(getenv func(string) string) (client.SessionCreate
 	if f.net != "" && f.net != client.NetworkNone && f.net != client.NetworkRules {
 		return r, usagef("--net %s: write none or rules", f.net)
 	}
-	var worktree, env, limits, permission, mounts, budget, queue error
+	var identity, worktree, env, limits, permission, mounts, budget, queue error
 	r.Worktree, worktree = f.worktreeRequest()
+	r.Worktree.Identity, identity = f.identityRequest()
 	r.Env, env = parseEnv(f.env, getenv)
 	r.Limits, limits = parseLimits(f.limits)
 	r.Permission, permission = parseRules(f.permission)
@@ -79,7 +83,7 @@ func (f *sessionFlags) request(getenv func(string) string) (client.SessionCreate
 	if r.Queue, queue = parseDurationFlag("--queue", f.queue); r.Queue < 0 {
 		queue = usagef("--queue %s: write a time such as 10m", f.queue)
 	}
-	return r, cmp.Or(worktree, env, limits, permission, mounts, budget, queue)
+	return r, cmp.Or(worktree, identity, env, limits, permission, mounts, budget, queue)
 }
 
 // worktreeRequest resolves the directory as the caller sees it: the daemon
@@ -101,6 +105,40 @@ func (f *sessionFlags) worktreeRequest() (client.Worktree, error) {
 	}
 	w.Source = dir
 	return w, nil
+}
+
+// identityRequest is whose commits those of the session are: the flag's, or that of the
+// caller's git, for one who has both name and address there.
+func (f *sessionFlags) identityRequest() (*client.GitIdentity, error) {
+	if f.identity != "" {
+		i, err := client.ParseGitIdentity(f.identity)
+		if err != nil {
+			return nil, usagef("--identity: %w", err)
+		}
+		return &i, nil
+	}
+	if i := ownIdentity(); i.Check() == nil {
+		return &i, nil
+	}
+	return nil, nil
+}
+
+// ownIdentity is the identity that the caller's git has for all repositories. A repository's own
+// is not asked: the git of the session reads that by itself.
+func ownIdentity() client.GitIdentity {
+	i := client.GitIdentity{Creators: true}
+	cmd := exec.Command("git", "config", "--global", "--includes", "--null", "--get-regexp", `^user\.(name|email)$`)
+	cmd.Dir = "/"
+	out, _ := cmd.Output() // no git, no configuration, no such key
+	for entry := range strings.SplitSeq(string(out), "\x00") {
+		switch key, value, _ := strings.Cut(entry, "\n"); key {
+		case "user.name":
+			i.Name = value
+		case "user.email":
+			i.Email = value
+		}
+	}
+	return i
 }
 
 func hostDir(path string) (string, error) {

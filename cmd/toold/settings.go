@@ -71,6 +71,7 @@ func sessionSettings(c *config.Config, daemonPath string, private bool) session.
 			Mode: client.WorktreeMode(c.Worktrees.Mode), Keep: time.Duration(c.Worktrees.Keep),
 			Checkpoint: trees.When(c.Worktrees.Checkpoint), Required: make(map[string]client.WorktreeMode),
 			Skills: c.Skills.Worktree, Sensitive: c.Worktrees.Sensitive,
+			Identity: gitIdentity(c.Worktrees.Identity),
 		},
 	}
 	s.Choices = judge.Choices{Profiles: make(map[string][]string), Tenants: make(map[string][]string)}
@@ -96,6 +97,15 @@ func sessionSettings(c *config.Config, daemonPath string, private bool) session.
 func floor(text string) room.Floor {
 	bytes, percent, _ := config.Floor(text)
 	return room.Floor{Bytes: int64(bytes), Percent: percent}
+}
+
+// gitIdentity is one of the configuration, which was checked; nil for none.
+func gitIdentity(s string) *client.GitIdentity {
+	if s == "" {
+		return nil
+	}
+	i, _ := client.ParseGitIdentity(s)
+	return &i
 }
 
 // ports are of the configuration, which was checked.

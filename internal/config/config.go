@@ -136,6 +136,9 @@ type Worktrees struct {
 	// Sensitive are patterns as in a .gitignore of more files that a host runs on sight: apply
 	// leaves them out, unless it is asked for them.
 	Sensitive []string `toml:"sensitive"`
+	// Identity is whose name git writes into commits of sessions, "NAME <EMAIL>"; "" = their
+	// creator's.
+	Identity string `toml:"identity"`
 }
 
 // Network is [network].

@@ -221,6 +221,10 @@ func (v *validator) worktrees(w *Worktrees) {
 		v.check(err == nil, "worktrees.sensitive", "pattern %d cannot be read, or has more than %d bytes", i+1, ignore.MaxPattern)
 	}
 	v.check(len(w.Sensitive) <= ignore.MaxPatterns, "worktrees.sensitive", "has more than %d patterns", ignore.MaxPatterns)
+	if w.Identity != "" {
+		_, err := client.ParseGitIdentity(w.Identity)
+		v.check(err == nil, "worktrees.identity", "%v", err)
+	}
 }
 
 // mode checks how directories get into sessions.

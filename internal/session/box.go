@@ -54,6 +54,9 @@ func (b box) claim(_ context.Context, pl *plan) error {
 		for _, mt := range pl.req.Mounts {
 			taken = append(taken, mt.Target)
 		}
+		if d.Repository && w.Identity == nil && w.Mode != client.WorktreeRO && !pl.seed.Internal {
+			pl.notes = append(pl.notes, authorless)
+		}
 		if pl.git = elsewhere.Show(d, w.Source, w.Target, taken, checkTargets); pl.git != nil && pl.git.Mount != nil {
 			pl.spec.Mounts = append(pl.spec.Mounts, *pl.git.Mount)
 		}

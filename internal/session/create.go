@@ -18,7 +18,6 @@ import (
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
-	"github.com/toold/toold/internal/session/elsewhere"
 	"github.com/toold/toold/internal/session/lease"
 	"github.com/toold/toold/internal/session/queue"
 	"github.com/toold/toold/internal/session/trees"
@@ -144,6 +143,9 @@ func (l *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreat
 	}
 	if !from.Internal {
 		if err := set.settleMode(&r, p.Tenant); err != nil {
+			return nil, err
+		}
+		if err := set.settleIdentity(&r.Worktree); err != nil {
 			return nil, err
 		}
 	}
@@ -298,7 +300,7 @@ func (l *life) start(ctx context.Context, s *Session, pl *plan) error {
 	if err := l.enclose(ctx, s, pl.seed.Internal); err != nil {
 		return err
 	}
-	if err := configureGit(ctx, s, pl.git); err != nil {
+	if err := configureGit(ctx, s, pl.git.Config()+gitConfig(pl.req.Worktree.Identity)); err != nil {
 		return err
 	}
 	// A hook has its own timeout, which is not that of making a sandbox.
@@ -329,8 +331,8 @@ func (l *life) start(ctx context.Context, s *Session, pl *plan) error {
 }
 
 // configureGit writes git's configuration of the user where git has to be told something.
-func configureGit(ctx context.Context, s *Session, git *elsewhere.View) error {
-	if git.Config() == "" {
+func configureGit(ctx context.Context, s *Session, config string) error {
+	if config == "" {
 		return nil
 	}
 	if err := s.furnish(); err != nil {
@@ -338,7 +340,7 @@ func configureGit(ctx context.Context, s *Session, git *elsewhere.View) error {
 	}
 	e, err := s.Errand()
 	if err == nil {
-		err = e.Make(ctx, sandbox.Home+"/.gitconfig", git.Config(), worktreeRulesTime)
+		err = e.Make(ctx, sandbox.Home+"/.gitconfig", config, worktreeRulesTime)
 	}
 	if err != nil {
 		return fmt.Errorf("write git's configuration: %w", err)

@@ -189,6 +189,9 @@ func (l look) around(ctx context.Context, row *store.Session, f *tool.SessionFac
 	switch kinds[repository] {
 	case "dir":
 		f.Git = "It is a git repository."
+		if row.Worktree.Identity == nil && !f.ReadOnly {
+			f.Git += " Nobody is named as author of commits: where `git commit` says so, use `git -c user.name=NAME -c user.email=EMAIL commit`."
+		}
 	case "":
 		f.Git = "It is not a git repository."
 		if slices.ContainsFunc(above, func(p string) bool { return kinds[p] == "dir" }) {

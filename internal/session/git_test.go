@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -75,6 +76,60 @@ func TestRealGitNotes(t *testing.T) {
 	s, err := m.Create(t.Context(), mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir + "/plain"}})
 	if err != nil || strings.Contains(strings.Join(s.Notes, "\n"), "git") {
 		t.Errorf("no repository: %+v, %v", s, err)
+	}
+}
+
+// TestRealGitIdentity: commits of a session have the identity that was asked for, else the
+// configuration's, else the creator's, and the repository's own before all of them; where there
+// is none, a note says so before the first commit fails.
+func TestRealGitIdentity(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("needs git")
+	}
+	h := newRealHouse(t)
+	m := openReal(t, h)
+	dir := realTree(t, m, "[permission]\nexternal_directory = \"allow\"\nbash = \"allow\"\n", map[string]string{"repo/file": "x\n"})
+	repo := filepath.Join(dir, "repo")
+	testrig.Must(t, exec.Command("git", "-C", repo, "init", "-q").Run())
+	testrig.Must(t, exec.Command("chown", "-R", "--reference="+repo+"/file", repo).Run())
+	odd := &client.GitIdentity{Name: `Ada "the first" \ O'Brien; # é`, Email: "ada+\"x\"@example.com"}
+	creator := &client.GitIdentity{Name: "Creator", Email: "c@example.com", Creators: true}
+	for _, tt := range []struct {
+		name              string
+		asked, configured *client.GitIdentity
+		setup, want       string
+	}{
+		{name: "none"},
+		{name: "asked", asked: odd, want: odd.Name + "|" + odd.Email},
+		{name: "creator", asked: creator, want: "Creator|c@example.com"},
+		{name: "configured", configured: &client.GitIdentity{Name: "Conf", Email: "f@x"}, want: "Conf|f@x"},
+		{name: "configured, creator", asked: creator, configured: &client.GitIdentity{Name: "Conf", Email: "f@x"}, want: "Conf|f@x"},
+		{name: "configured, asked", asked: odd, configured: &client.GitIdentity{Name: "Conf", Email: "f@x"}, want: odd.Name + "|" + odd.Email},
+		{name: "repository", asked: odd, setup: "git config user.name Own; git config user.email own@x; ", want: "Own|own@x"},
+	} {
+		set := *m.settings.Load()
+		set.Worktrees.Identity = tt.configured
+		m.settings.Store(&set)
+		for _, mode := range []client.WorktreeMode{client.WorktreeOverlay, client.WorktreeEmpty} {
+			w := client.Worktree{Source: repo, Mode: mode, Identity: tt.asked}
+			setup := tt.setup
+			if mode == client.WorktreeEmpty {
+				w.Source, setup = "", "git init -q; "+setup
+			}
+			s, err := m.Create(t.Context(), mounter, client.SessionCreate{Worktree: w})
+			if err != nil {
+				t.Fatal(tt.name, err)
+			}
+			c := realCall(t, m, s.ID, "bash", object{"command": setup + "git commit -q --allow-empty -m m && git log -1 --format='%an|%ae'"})
+			if got := strings.TrimSpace(c.Output); c.IsError != (tt.want == "") || !c.IsError && got != tt.want {
+				t.Errorf("%s, %s: %q, want %q", tt.name, mode, got, tt.want)
+			}
+			if noted := slices.Contains(s.Notes, authorless); noted != (tt.want == "" && mode == client.WorktreeOverlay) {
+				t.Errorf("%s, %s: notes %q", tt.name, mode, s.Notes)
+			}
+			_, err = m.End(t.Context(), mounter, s.ID, client.EndOptions{Force: true, Discard: true})
+			testrig.Must(t, err)
+		}
 	}
 }
 

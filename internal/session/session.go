@@ -147,6 +147,9 @@ type Worktrees struct {
 	Skills bool
 	// Sensitive are more patterns of files that a host runs on sight; see apply.Job.
 	Sensitive []string
+	// Identity is whose name git writes into commits of sessions that ask for none; nil: their
+	// creator's.
+	Identity *client.GitIdentity
 }
 
 // court is what calls are judged by.

@@ -74,6 +74,7 @@ func (d *Directory) elsewhere() *Elsewhere {
 	kind, ok := kindAt(int(d.Fd()), ".git")
 	switch {
 	case ok && kind == unix.S_IFDIR:
+		d.Repository = true
 		return nil
 	case ok:
 		to, err := linkedTo(int(d.Fd()), kind)

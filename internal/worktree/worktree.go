@@ -63,6 +63,8 @@ type Directory struct {
 	Disk unix.Statfs_t
 	// Git is set where Rules.Git asks for it, and the repository is somewhere else.
 	Git *Elsewhere
+	// Repository says that a repository is in the directory, where Rules.Git asks for it.
+	Repository bool
 	// Linked are the lists that Rules.Linked asks for.
 	Linked []Linked
 }
