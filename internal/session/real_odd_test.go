@@ -142,3 +142,35 @@ func (a *applyRig) named(v *client.Applied, want map[string]string) {
 		a.t.Error("what has too long a path is not counted")
 	}
 }
+
+// TestRealHoles: a file of 3 GiB that takes no room takes none in what an apply makes of it; and hardly
+// any in a patch, which for that has to read it: a smaller one.
+func TestRealHoles(t *testing.T) {
+	a := newApplyRig(t)
+	const size = 3 << 30
+	v, err := a.m.Create(t.Context(), owner, client.SessionCreate{
+		Name: "s", Worktree: client.Worktree{Source: a.src, Mode: client.WorktreeOverlay}, IdleTimeout: -1,
+		Limits: client.Limits{FileSize: 2 * size},
+	})
+	a.must(err)
+	a.bash("s", fmt.Sprintf("truncate -s %d big; truncate -s 100M less; echo one >one", size))
+	if got := a.changed("s"); !slices.Equal(got, []string{"big", "less", "one"}) {
+		t.Errorf("changed are %q", got)
+	}
+	patch, _ := a.patch(v.ID, client.DiffQuery{Paths: []string{"less", "one"}})
+	if len(patch) > 1<<20 || !strings.Contains(string(patch), "+one") || !strings.Contains(string(patch), "less") {
+		t.Errorf("the patch has %d bytes:\n%.1000s", len(patch), patch)
+	}
+	for _, r := range []client.ApplyRequest{{DryRun: true}, {}} {
+		if v := a.apply(v.ID, r); v.WrittenCount != 3 || len(v.Skipped) != 0 {
+			t.Errorf("%+v: %+v", r, v)
+		}
+	}
+	var st unix.Stat_t
+	a.must(unix.Stat(a.src+"/big", &st))
+	if st.Size != size || st.Blocks*512 > 1<<20 {
+		t.Errorf("the source has %d bytes, and takes %d", st.Size, st.Blocks*512)
+	}
+	a.holds("one", "one\n")
+	a.end(v.ID)
+}
