@@ -120,8 +120,10 @@ func (t report) describe(ct output.Cut, meta map[string]any) {
 	if why := t.c.checkpoint.Missing; why != "" {
 		meta["checkpoint_missing"] = why
 	}
-	if ct.NULs > 0 {
-		meta["nul_bytes"] = ct.NULs
+	for k, n := range map[string]int64{"nul_bytes": ct.NULs, "redraws": ct.Redraws, "control_sequences": ct.Controls} {
+		if n > 0 {
+			meta[k] = n
+		}
 	}
 	if !ct.Truncated {
 		return
@@ -143,8 +145,10 @@ func (t report) outputPath() string { return sandbox.OutputDir + "/" + t.c.id }
 func (t report) text(ct output.Cut, o *outcome, streamed bool, network string, blocked []string) string {
 	var b strings.Builder
 	b.WriteString(ct.Head)
+	mark := ""
 	if ct.Truncated {
-		line(&b, t.marker(ct))
+		mark = t.marker(ct)
+		line(&b, mark)
 		if ct.Tail != "" {
 			b.WriteByte('\n')
 			b.WriteString(ct.Tail)
@@ -162,13 +166,29 @@ func (t report) text(ct output.Cut, o *outcome, streamed bool, network string, b
 			notes = append(notes, t.c.clipped)
 		}
 	}
+	notes = append(notes, t.redrawn(ct))
 	if made := t.c.checkpoint; made.Missing != "" && !made.Busy {
 		notes = append(notes, "(no checkpoint was made before this call, so it cannot be undone alone: "+made.Missing+")")
 	}
 	for _, n := range append(notes, blocked...) {
 		line(&b, n)
 	}
+	if !strings.HasSuffix(b.String(), mark) {
+		line(&b, mark) // agents that cut the answer again cut its middle
+	}
 	return b.String()
+}
+
+// redrawn says what of a terminal's is not shown, and where it is; "" where nothing is missing.
+func (t report) redrawn(ct output.Cut) string {
+	switch text := plain.NotShown(ct.Redraws, ct.Controls); {
+	case text == "":
+		return ""
+	case t.c.out.Kept() > 0:
+		return fmt.Sprintf("(not shown: %s; %s has the output as it was printed)", text, t.outputPath())
+	default:
+		return fmt.Sprintf("(not shown: %s)", text)
+	}
 }
 
 // marker says how much was left out, where the whole is, and how to look into it.

@@ -36,6 +36,11 @@ func TestTail(t *testing.T) {
 	if w.next != offset+50 {
 		t.Errorf("next %d after bytes that are missing", w.next)
 	}
+	w = tail{most: 100}
+	w.add(client.NewOutput("", 0, []byte("\x1b[1mget\x1b[0m\n10%\r99%")))
+	if got, want := w.text(), "get\n99%\n(not shown: 1 redraw of a line and 2 control sequences)\n"; got != want || w.lastLine() != "99%" {
+		t.Errorf("got %q, want %q, last line %q", got, want, w.lastLine())
+	}
 }
 
 // FuzzTail: whatever a sandbox prints, the text is bounded and valid.

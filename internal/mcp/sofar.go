@@ -3,6 +3,7 @@ package mcp
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -47,7 +48,12 @@ func (t *tail) end() []byte {
 // text is the end of the output, with the number of bytes before it that are left out.
 func (t *tail) text() string {
 	b := t.end()
-	text := strings.ToValidUTF8(string(b), "\uFFFD")
+	var screen plain.Screen
+	text := string(screen.Write(b))
+	text = strings.ToValidUTF8(text+string(screen.Rest()), "\uFFFD")
+	if left := plain.NotShown(screen.Redraws, screen.Controls); left != "" {
+		text = strings.TrimRight(text, "\n") + "\n(not shown: " + left + ")\n"
+	}
 	if left := t.next - t.from - int64(len(b)); left > 0 {
 		return fmt.Sprintf("(%d bytes before this are left out)\n%s", left, text)
 	}
@@ -56,7 +62,9 @@ func (t *tail) text() string {
 
 // lastLine is the last line that has something in it.
 func (t *tail) lastLine() string {
-	b := bytes.TrimRight(t.end(), "\r\n \t")
+	var screen plain.Screen
+	b := screen.Write(t.end())
+	b = bytes.TrimRight(append(slices.Clip(b), screen.Rest()...), "\r\n \t")
 	if i := bytes.LastIndexAny(b, "\r\n"); i >= 0 {
 		b = b[i+1:]
 	}

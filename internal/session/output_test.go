@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -38,8 +39,14 @@ func TestOutputIsCutAndKept(t *testing.T) {
 			if n := len(c.Output); n > 51200+500 {
 				t.Errorf("the result has %d bytes", n)
 			}
-			whole := h.output(c.ID)
-			if int64(len(whole)) != tt.bytes || !strings.HasPrefix(whole, c.Output[:1000]) || !strings.HasSuffix(whole, c.Output[len(c.Output)-1000:]) {
+			end := strings.LastIndexByte(strings.TrimRight(c.Output, "\n"), '\n') + 1
+			mark := c.Output[end:]
+			if !strings.HasPrefix(mark, "[") || strings.Count(c.Output, mark) != 2 {
+				t.Errorf("the last line is no mark of a cut as in the middle: %q", mark)
+			}
+			whole, shown := h.output(c.ID), strings.TrimSuffix(c.Output[:end], "\n")
+			whole = strings.TrimSuffix(whole, "\n")
+			if int64(len(h.output(c.ID))) != tt.bytes || !strings.HasPrefix(whole, shown[:1000]) || !strings.HasSuffix(whole, shown[len(shown)-1000:]) {
 				t.Errorf("the whole has %d bytes and does not begin or end like the result", len(whole))
 			}
 			fi, err := os.Stat(filepath.Join(h.dir, "output", s.ID, c.ID))
@@ -109,6 +116,27 @@ func TestOutputOfOtherToolsIsCutToo(t *testing.T) {
 	if c := h.call(s.ID, readCall("picture")); len(c.Attachments) != 2 || c.Attachments[0].URL != "data:image/png;base64,cG5n" ||
 		c.Attachments[0].Filename != "a_b.png" || c.Attachments[1].MIME != "application/octet-stream" {
 		t.Errorf("attachments %+v", c.Attachments)
+	}
+}
+
+// TestRedrawsAreLeftOut: what a model reads is what a terminal would show in the end, and what is missing
+// is counted; the whole output has each byte.
+func TestRedrawsAreLeftOut(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	printed := "\rget 1%\rget 100%\n\x1b[31mred\x1b[0m\n"
+	c := h.call(s.ID, bashCall(fmt.Sprintf("bytes %x", printed)))
+	want := "get 100%\nred\n(not shown: 2 redraws of lines and 2 control sequences; /run/toold/output/" + c.ID + " has the output as it was printed)"
+	if c.Output != want || c.Metadata["redraws"] != int64(2) || c.Metadata["control_sequences"] != int64(2) || h.output(c.ID) != printed {
+		t.Errorf("%q, want %q, %v, raw %q", c.Output, want, c.Metadata, h.output(c.ID))
+	}
+	// A file is shown as it is.
+	h.host.box(s.ID).prepared = &run.Prepared{
+		Targets: []run.Target{{Asked: "x", Path: "/workspace/x"}}, Result: &run.Result{Output: "1\t\x1b[31ma\rb\n"},
+	}
+	if c = h.call(s.ID, readCall("x")); c.Output != "1\t\x1b[31ma\rb\n" || c.Metadata["redraws"] != nil {
+		t.Errorf("read: %q, %v", c.Output, c.Metadata)
 	}
 }
 

@@ -317,7 +317,7 @@ func TestOutputBeyondTheCapOverADaemonsDeath(t *testing.T) {
 	if done.Metadata["total_bytes"] != float64(900004) && done.Metadata["total_bytes"] != int64(900004) {
 		t.Errorf("metadata %v", done.Metadata)
 	}
-	if !strings.HasSuffix(done.Output, "end\n") || done.Metadata["output_incomplete"] == nil || len(h.output(c.ID)) != 200000 {
+	if !strings.Contains(done.Output, "\nend\n[") || done.Metadata["output_incomplete"] == nil || len(h.output(c.ID)) != 200000 {
 		t.Errorf("metadata %v, %d bytes kept", done.Metadata, len(h.output(c.ID)))
 	}
 }

@@ -91,12 +91,42 @@ type Cut struct {
 	Bytes      int64  // left out
 	TotalLines int64  // of the whole
 	NULs       int64  // NUL bytes of the whole
+	Redraws    int64  // how often a line was drawn anew, of which the last state is shown
+	Controls   int64  // control sequences that are not shown
 	Stopped    string // why the file has not the whole; "" if it may have
 }
 
-// shorten makes an output fit. head is its first bytes, tail its last; whole
-// says that head is all of it, and total and lines are its size.
-func shorten(head, tail []byte, whole bool, total, lines int64, most *Limits) Cut {
+// view is both ends of a text.
+type view struct {
+	head  []byte // the first bytes, up to MaxBytes
+	tail  []byte // the last bytes, MaxBytes of them or more; not for Head
+	total int64  // bytes of the whole
+}
+
+// take adds to the text.
+func (v *view) take(p []byte, most *Limits) {
+	v.total += int64(len(p))
+	keep := most.MaxBytes
+	if room := keep - len(v.head); room > 0 {
+		v.head = append(v.head, p[:min(room, len(p))]...)
+	}
+	if most.Direction == Head {
+		return
+	}
+	if len(p) >= keep {
+		v.tail = append(v.tail[:0], p[len(p)-keep:]...)
+		return
+	}
+	v.tail = append(v.tail, p...)
+	if len(v.tail) > 2*keep {
+		v.tail = append(v.tail[:0], v.tail[len(v.tail)-keep:]...)
+	}
+}
+
+// shorten makes an output of so many lines fit. gap is how many bytes of it nobody has seen.
+func shorten(v *view, gap, lines int64, most *Limits) Cut {
+	head, tail, total := v.head, v.tail, v.total
+	whole := int64(len(head)) == total && gap == 0
 	if whole && total <= int64(most.MaxBytes) && lines <= int64(most.MaxLines) {
 		return Cut{Head: plain.Text(string(head))}
 	}

@@ -41,7 +41,7 @@ func TestShorten(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			in := []byte(tt.in)
-			c := shorten(in, nil, true, int64(len(in)), countLines(in), &Limits{Direction: tt.direction, MaxLines: tt.lines, MaxBytes: tt.bytes})
+			c := shorten(&view{head: in, total: int64(len(in))}, 0, countLines(in), &Limits{Direction: tt.direction, MaxLines: tt.lines, MaxBytes: tt.bytes})
 			if c.Head != tt.head || c.Tail != tt.tail {
 				t.Errorf("got head %.40q (%d bytes), tail %.40q (%d)\nwant %.40q (%d), %.40q (%d)", c.Head, len(c.Head), c.Tail, len(c.Tail), tt.head, len(tt.head), tt.tail, len(tt.tail))
 			}
@@ -62,7 +62,7 @@ func FuzzShorten(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte, lines, size, dir uint8) {
 		maxLines, maxBytes := int(lines)+2, int(size)+8
 		direction := []string{Head, Tail, Both}[dir%3]
-		c := shorten(in, nil, true, int64(len(in)), countLines(in), &Limits{Direction: direction, MaxLines: maxLines, MaxBytes: maxBytes})
+		c := shorten(&view{head: in, total: int64(len(in))}, 0, countLines(in), &Limits{Direction: direction, MaxLines: maxLines, MaxBytes: maxBytes})
 		if shown := c.Head + c.Tail; !utf8.ValidString(shown) || strings.Contains(shown, "\x00") {
 			t.Fatalf("not UTF-8, or NUL: %q %q", c.Head, c.Tail)
 		}

@@ -20,6 +20,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 const (
@@ -57,6 +59,9 @@ type Config struct {
 	Used    *atomic.Int64 // bytes in files of the session: all its outputs count there
 	MinFree int64         // bytes that must stay free on the file system
 	Split   bool          // stdout and stderr are kept apart
+	// Screen: a program prints it, and the result shows it as a terminal would in the end. The file has
+	// it as it was printed.
+	Screen bool
 }
 
 // Output takes the output of one call. Its memory is bounded by MaxBytes, whatever the
@@ -66,12 +71,13 @@ type Output struct {
 
 	mu      sync.Mutex // guards the fields below
 	head    []byte     // the first bytes, up to MaxBytes: all of what may not be in the file yet
-	tail    []byte     // the last bytes, MaxBytes of them or more; not for Head
-	total   int64      // bytes that arrived
-	ends    int64      // line ends that arrived
-	nuls    int64      // NUL bytes that arrived
-	last    byte       // the last byte that arrived
-	gap     int64      // bytes that are known to have been, but were not seen
+	shown   view       // what the result may show
+	screen  plain.Screen
+	total   int64 // bytes that arrived
+	ends    int64 // line ends that arrived
+	nuls    int64 // NUL bytes that arrived
+	last    byte  // the last byte that arrived
+	gap     int64 // bytes that are known to have been, but were not seen
 	closed  bool
 	changed chan struct{} // closed when something arrives, made by who waits
 }
@@ -128,21 +134,13 @@ func (o *Output) take(p []byte) {
 	if len(p) > 0 {
 		o.last = p[len(p)-1]
 	}
-	keep := o.file.MaxBytes
-	if room := keep - len(o.head); room > 0 {
+	if room := o.file.MaxBytes - len(o.head); room > 0 {
 		o.head = append(o.head, p[:min(room, len(p))]...)
 	}
-	if o.file.Direction == Head {
-		return
+	if o.file.Screen {
+		p = o.screen.Write(p)
 	}
-	if len(p) >= keep {
-		o.tail = append(o.tail[:0], p[len(p)-keep:]...)
-		return
-	}
-	o.tail = append(o.tail, p...)
-	if len(o.tail) > 2*keep {
-		o.tail = append(o.tail[:0], o.tail[len(o.tail)-keep:]...)
-	}
+	o.shown.take(p, &o.file.Limits)
 }
 
 // SkipTo says that the bytes up to offset are gone: an earlier daemon had taken
@@ -190,12 +188,14 @@ func (o *Output) wakeLocked() {
 func (o *Output) Finish() Cut {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	whole := int64(len(o.head)) == o.total && o.gap == 0
 	lines := o.ends
 	if o.total > 0 && o.last != '\n' {
 		lines++
 	}
-	c := shorten(o.head, o.tail, whole, o.total, lines, &o.file.Limits)
+	if o.file.Screen {
+		o.shown.take(o.screen.Rest(), &o.file.Limits)
+	}
+	c := shorten(&o.shown, o.gap, lines, &o.file.Limits)
 	if !o.file.opened.Load() && (c.Truncated || !bytes.Equal([]byte(c.Head), o.head)) {
 		o.file.open()
 		o.file.write(o.head, false)
@@ -207,6 +207,7 @@ func (o *Output) Finish() Cut {
 	o.closed = true
 	o.wakeLocked()
 	c.TotalLines, c.NULs, c.Stopped = lines, o.nuls, o.file.stopped
+	c.Redraws, c.Controls = o.screen.Redraws, o.screen.Controls
 	return c
 }
 

@@ -38,17 +38,47 @@ func TestOutputMemory(t *testing.T) {
 	var used atomic.Int64
 	o := New(Config{
 		Limits: Limits{MaxLines: 2000, MaxBytes: 51200, Direction: Both, SpillFile: 1 << 20},
-		Path:   filepath.Join(t.TempDir(), "out"), Used: &used,
+		Path:   filepath.Join(t.TempDir(), "out"), Used: &used, Screen: true,
 	})
 	chunk := bytes.Repeat([]byte("y\n"), 32<<10)
 	for range 4096 { // 256 MiB
 		o.Write(chunk, false)
 	}
-	if n := cap(o.head) + cap(o.tail); n > 8*51200 {
+	if n := cap(o.head) + cap(o.shown.head) + cap(o.shown.tail); n > 8*51200 {
 		t.Errorf("%d bytes are held", n)
 	}
 	if c := o.Finish(); c.Bytes+int64(len(c.Head)+len(c.Tail)) != 256<<20 || o.Kept() != 1<<20 || used.Load() != 1<<20 {
 		t.Errorf("left out %d, kept %d, counted %d", c.Bytes, o.Kept(), used.Load())
+	}
+}
+
+// TestScreen: the result shows what a terminal would, cut by that; the file has what was printed, also
+// where another daemon goes on with it.
+func TestScreen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	printed := bytes.Repeat([]byte("\rget 10%\x1b[K\rget 99%\x1b[K"), 2000)
+	printed = append(printed, "\n\x1b[32mok\x1b[0m\n"...)
+	for _, screen := range []bool{true, false} {
+		var used atomic.Int64
+		c := Config{Limits: Limits{MaxLines: 9, MaxBytes: 1000, Direction: Both}, Path: path, Used: &used, Screen: screen}
+		o := New(c)
+		o.Write(printed[:20000], false)
+		o.Release()
+		o = New(c)
+		if err := o.Restore(); err != nil {
+			t.Fatal(err)
+		}
+		o.Write(printed[20000:], false)
+		cut := o.Finish()
+		if screen && (cut.Head != "get 99%\nok\n" || cut.Truncated || cut.Redraws != 4000 || cut.Controls != 4002) || !screen && !cut.Truncated {
+			t.Errorf("a screen %v: %.200q, cut %v, %d redraws, %d controls", screen, cut.Head, cut.Truncated, cut.Redraws, cut.Controls)
+		}
+		if kept, err := os.ReadFile(path); err != nil || !bytes.Equal(kept, printed) {
+			t.Errorf("the file has %d bytes, want %d, %v", len(kept), len(printed), err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
