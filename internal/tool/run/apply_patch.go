@@ -390,9 +390,7 @@ func (p *patching) result(done []root.Committed) *Result {
 	r := &Result{Title: p.title(), Output: out.String(), Metadata: map[string]any{
 		"paths": paths, "files": files, "diff": cutMetadata(p.diff), "lines_added": added, "lines_removed": removed, "truncated": false,
 	}}
-	if inexact != "" {
-		r.Quote = " This is what changed:\n" + cutDiff(p.diff)
-	}
+	r.Quote = whatChanged(p.diff, inexact != "", len(p.changes) > 1)
 	return r
 }
 

@@ -39,7 +39,7 @@ func TestApplyPatch(t *testing.T) {
 			t.Errorf("%s is there", name)
 		}
 	}
-	want := "Applied the patch to 5 files:\nupdated a: 1 line added, 1 removed\ndeleted gone: 0 lines added, 1 removed\nmoved d/dst from src: 0 lines added, 0 removed\ncreated d/new: 1 line added, 0 removed"
+	want := "Applied the patch to 5 files:\nupdated a: 1 line added, 1 removed\ndeleted gone: 0 lines added, 1 removed\nmoved d/dst from src: 0 lines added, 0 removed\ncreated d/new: 1 line added, 0 removed\nThe lines are now:\n/w/a:\n1\tone\n2\t2\n3\tthree"
 	if r.Output != want || r.Title != "a and 4 more" {
 		t.Errorf("title %q, output\n%s", r.Title, r.Output)
 	}

@@ -369,7 +369,7 @@ func changesOf(found *replace.Found, bom int) []textdiff.Change {
 func edited(env *Env, done *root.Committed, c *change, created bool) *Result {
 	result := changed(env, done, c, created)
 	if len(c.found) == 0 {
-		result.Output = fmt.Sprintf("Created %s: %d bytes, %d lines.%s", result.Title, len(c.content), c.stat.Added, kept(done))
+		result.Output = fmt.Sprintf("Created %s: %s, %s.%s", result.Title, plain.Count(len(c.content), "byte", "bytes"), plain.Count(c.stat.Added, "line", "lines"), kept(done))
 		return result
 	}
 	places, strategy, inexact := 0, replace.Exact, ""
@@ -399,11 +399,18 @@ func edited(env *Env, done *root.Committed, c *change, created bool) *Result {
 		verb = "Created"
 	}
 	result.Output = fmt.Sprintf("%s %s %s: %s.%s", verb, result.Title, where, c.stat, kept(done))
-	if inexact != "" {
-		result.Output += inexact
-		result.Quote = " This is what changed:\n" + cutDiff(c.diff)
-	}
+	result.Output += inexact
+	result.Quote = whatChanged(c.diff, inexact != "", false)
 	return result
+}
+
+// whatChanged shows a change: its lines as they are now, or the diff where what was replaced is not
+// what was asked for. several says that it is of several files.
+func whatChanged(diff string, inexact, several bool) string {
+	if inexact {
+		return " This is what changed:\n" + cutDiff(diff)
+	}
+	return linesNow(diff, several)
 }
 
 // shownDiff bounds a diff in an output.

@@ -18,16 +18,16 @@ func TestEdit(t *testing.T) {
 	if got := contentOf(t, dir+"/f"); got != "\xef\xbb\xbfone\r\n2\r\n3" {
 		t.Errorf("content %q", got)
 	}
-	if r.Output != "Edited f at line 2: 2 lines added, 2 removed." || r.Metadata["strategy"] != "exact" || r.Metadata["places"] != 1 {
+	if r.Output != "Edited f at line 2: 2 lines added, 2 removed.\nThe lines are now:\n1\tone\n2\t2\n3\t3" || r.Metadata["strategy"] != "exact" || r.Metadata["places"] != 1 {
 		t.Errorf("%+v", r)
 	}
 	r = mustCall(t, env, Edit{}, object{"file_path": "new/g", "old_string": "", "new_string": "a\n"})
-	if contentOf(t, dir+"/new/g") != "a\n" || r.Output != "Created new/g: 2 bytes, 1 lines." {
+	if contentOf(t, dir+"/new/g") != "a\n" || r.Output != "Created new/g: 2 bytes, 1 line." {
 		t.Errorf("created: %+v", r)
 	}
 	writeFile(t, dir+"/f", "x\ny\nx\n")
 	r = mustCall(t, env, Edit{}, object{"file_path": "f", "old_string": "x", "new_string": "z", "replace_all": true})
-	if r.Output != "Edited f in 2 places, the first at line 1: 2 lines added, 2 removed." || contentOf(t, dir+"/f") != "z\ny\nz\n" {
+	if r.Output != "Edited f in 2 places, the first at line 1: 2 lines added, 2 removed.\nThe lines are now:\n1\tz\n2\ty\n3\tz" || contentOf(t, dir+"/f") != "z\ny\nz\n" {
 		t.Errorf("all: %+v", r)
 	}
 	writeFile(t, dir+"/f", "\tif x {\n\t\tfoo()\n\t}\n")

@@ -25,7 +25,7 @@ func TestMultiEdit(t *testing.T) {
 	if got := contentOf(t, dir+"/f"); got != "\xef\xbb\xbfone\r\ntwo\r\nmore\r\n3" {
 		t.Errorf("content %q", got)
 	}
-	if r.Output != "Edited f by 2 edits in 2 places: 2 lines added, 1 removed." || r.Metadata["strategy"] != "exact" || r.Metadata["places"] != 2 {
+	if !strings.HasPrefix(r.Output, "Edited f by 2 edits in 2 places: 2 lines added, 1 removed.\nThe lines are now:\n1\t") || r.Metadata["strategy"] != "exact" || r.Metadata["places"] != 2 {
 		t.Errorf("%+v", r)
 	}
 	if diff, _ := r.Metadata["diff"].(string); strings.Count(diff, "@@") != 2 || strings.Contains(diff, "+2") {
