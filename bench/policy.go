@@ -59,7 +59,7 @@ func judgeText(l *lab, stack *policy.Stack) []row {
 		var took []float64
 		for range l.n(2000) {
 			start := time.Now()
-			stack.Judge(policy.AsWritten(inv, nil, policy.Workspace))
+			stack.Judge(policy.AsWritten(inv, nil, policy.NoSession))
 			took = append(took, float64(time.Since(start).Nanoseconds())/1e3)
 		}
 		rows = append(rows, row{Group: "policy", Name: "take apart and judge 1 KB, " + c.name, Unit: "µs", stats: summarise(took)})

@@ -55,7 +55,7 @@ func requestsOffline(name, text string) ([]policy.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	return policy.AsWritten(inv, nil, policy.Workspace), nil
+	return policy.AsWritten(inv, nil, policy.NoSession), nil
 }
 
 // localTools are the definitions of the tools that this version has.

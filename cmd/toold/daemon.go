@@ -25,6 +25,7 @@ import (
 	"github.com/toold/toold/internal/metrics"
 	"github.com/toold/toold/internal/replay"
 	"github.com/toold/toold/internal/sandbox/cgroup"
+	"github.com/toold/toold/internal/sandbox/oci"
 	"github.com/toold/toold/internal/server"
 	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/store"
@@ -203,6 +204,7 @@ func (d *daemon) newManager() error {
 		Runtime:    drivers.runtime,
 		Log:        d.log,
 		Owner:      owner,
+		Shows:      !oci.Programs(d.cfg.Sandbox.HostPaths),
 		OutputDir:  filepath.Join(d.cfg.Daemon.StateDir, "output"),
 		JournalDir: filepath.Join(d.cfg.Daemon.StateDir, "transactions"),
 		Trees:      trees,

@@ -226,7 +226,7 @@ func (j *Judge) Requests(inv *tool.Invocation, a tool.Access, prep *run.Prepared
 		targets = prep.Targets
 	}
 	row := j.row()
-	places := policy.Places{Worktree: row.Worktree.Target, Mounts: Targets(row.Mounts)}
+	places := PlacesOf(&row)
 	if in, ok := inv.Input.(tool.Placed); ok {
 		if in.Workdir() == "" {
 			places.Dir = places.Worktree

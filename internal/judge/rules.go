@@ -256,6 +256,11 @@ func (j *Judge) ceilingsOf(row *store.Session) (c []policy.Ceiling, final bool, 
 	return j.ceilings, true, j.err
 }
 
+// PlacesOf is the lay of a session's sandbox, in which nothing is resolved yet.
+func PlacesOf(row *store.Session) policy.Places {
+	return policy.Places{Worktree: row.Worktree.Target, Mounts: Targets(row.Mounts), Alone: row.Alone}
+}
+
 // Targets are the places inside where directories are mounted.
 func Targets(mounts []client.Mount) []string {
 	all := make([]string, 0, len(mounts))

@@ -9,7 +9,7 @@ import (
 )
 
 // asked is how many of the 300 commands the built-in rules ask about.
-const asked = 80
+const asked = 0
 
 // TestCorpus says how many commands as agents write them the built-in rules ask about.
 func TestCorpus(t *testing.T) {
@@ -28,7 +28,7 @@ func TestCorpus(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v := stack.Judge(AsWritten(inv, nil, Workspace)); v.Action != Allow {
+		if v := stack.Judge(AsWritten(inv, nil, NoSession)); v.Action != Allow {
 			n++
 			t.Logf("%s: %s %q: %s\n%s", v.Action, v.Request.Permission, v.Request.Pattern, v.Request.Why, c.Text)
 		}

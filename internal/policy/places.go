@@ -19,6 +19,9 @@ type Places struct {
 	// Mounts are the targets of further directories of the host. What is in none
 	// of them is the sandbox's own.
 	Mounts []string
+	// Alone: the session reaches nothing of a person's beside its worktree: no mount, no cache that
+	// others write, nothing of the host but its programs.
+	Alone bool
 	// Resolve finds where a path of an Access leads. ok is false where that could
 	// not be found out.
 	Resolve func(asked string) (to Resolved, ok bool)
@@ -43,17 +46,19 @@ const (
 	Outputs = "/run/toold/output"
 )
 
+// NoSession are the places where no session is meant: a worktree, and nothing else.
+var NoSession = Places{Worktree: Workspace, Alone: true}
+
 // AsWritten is what policy judges of a call when there is no sandbox to resolve
 // its paths in: they lead where their text says, as if there were no links. shell
-// runs the commands of bash, as for Access; mounts are those of the session, as in
-// Places, none where no session is meant.
-func AsWritten(inv *tool.Invocation, shell []string, worktree string, mounts ...string) []Request {
+// runs the commands of bash, as for Access; of in, Dir and Resolve are not looked at.
+func AsWritten(inv *tool.Invocation, shell []string, in Places) []Request {
 	workdir := ""
-	if in, ok := inv.Input.(tool.Placed); ok {
-		workdir = in.Workdir()
+	if placed, ok := inv.Input.(tool.Placed); ok {
+		workdir = placed.Workdir()
 	}
-	places := lexical(cmp.Or(worktree, Workspace), workdir)
-	places.Mounts = mounts
+	places := lexical(cmp.Or(in.Worktree, Workspace), workdir)
+	places.Mounts, places.Alone = in.Mounts, in.Alone
 	return places.Requests(inv.Input.Access(shell))
 }
 
@@ -92,7 +97,7 @@ type mapping struct {
 }
 
 func (m *mapping) add(r *tool.Request) {
-	q := Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Why: r.Why, Save: r.Save, Also: r.Also}
+	q := Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Why: r.Why, Save: r.Save, Also: r.Also, Prefixed: r.Prefixed}
 	if r.Path == "" {
 		switch {
 		case r.Program != nil:
@@ -103,6 +108,7 @@ func (m *mapping) add(r *tool.Request) {
 		}
 		if r.Write || r.Outside {
 			q.Opaque, q.Unknown, q.Why, q.Save = true, true, whyRuntime, ""
+			q.Confined = m.Alone && r.Outside
 		}
 		m.all = append(m.all, q)
 		if r.Search {
@@ -157,7 +163,7 @@ func (m *mapping) leave(r *tool.Request, to Resolved, ok bool) {
 	case sinks[r.Path]:
 		return
 	case !ok:
-		q.Opaque, q.Unknown, q.Why = true, true, whyUnresolved
+		q.Opaque, q.Unknown, q.Why, q.Confined = true, true, whyUnresolved, m.Alone
 	case m.isOwn(to.Path), sinks[to.Path], !r.Write && m.isRoot(to.Path):
 		return
 	default:

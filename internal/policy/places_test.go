@@ -75,13 +75,63 @@ func TestAsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, q := range AsWritten(inv, nil, Workspace, tt.mounts...) {
+		for _, q := range AsWritten(inv, nil, Places{Mounts: tt.mounts}) {
 			if q.Permission == PermissionExternal {
 				got = append(got, q.Path)
 			}
 		}
 		if strings.Join(got, " ") != tt.want {
 			t.Errorf("%s in %q with %q asks for %q, want %q", tt.command, tt.workdir, tt.mounts, got, tt.want)
+		}
+	}
+}
+
+// TestAlone: about a path that is only known at run time the built-in line asks where it may be a
+// person's, and every other line as it says.
+func TestAlone(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		rules          string
+		session        []Rule
+		alone, reaches Action
+	}{
+		{"", nil, Allow, Ask},
+		{`permission = { "*" = "deny" }`, nil, Allow, Ask},
+		{`permission.external_directory = "ask"`, nil, Ask, Ask},
+		{`permission.external_directory = "deny"`, nil, Deny, Deny},
+		{`permission.external_directory = "allow"`, nil, Allow, Allow},
+		{`permission.external_directory = { "/srv/x/*" = "deny" }`, nil, Deny, Deny},
+		{`permission.external_directory = { "/srv/x/*" = "ask" }`, nil, Ask, Ask},
+		{`permission.external_directory = { "/srv/x/*" = "allow" }`, nil, Allow, Ask},
+		{`profile.build.permission.external_directory = "deny"`, nil, Deny, Deny},
+		{`tenant.default.permission.external_directory = { "/srv/*" = "ask" }`, nil, Ask, Ask},
+		{"", []Rule{{Permission: PermissionExternal, Pattern: "/srv/*", Action: Deny}}, Deny, Deny},
+	} {
+		set, err := Parse("rules.toml", []byte(tt.rules))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stack, err := set.Stack(DefaultProfile, "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		stack = stack.With(Ceiling{"session", tt.session})
+		for alone, want := range map[bool]Action{true: tt.alone, false: tt.reaches} {
+			places := lexical(Workspace, "")
+			places.Alone = alone
+			for _, r := range []tool.Request{
+				{Permission: PermissionExternal, Pattern: "$f", Outside: true},
+				{Permission: PermissionExternal, Pattern: "$f", Outside: true, Write: true},
+			} {
+				requests := places.Requests(tool.Access{Requests: []tool.Request{r}})
+				if v := stack.Judge(requests); v.Action != want || len(requests) != 1 {
+					t.Errorf("%s, %v, alone %v: %+v, want %s", tt.rules, tt.session, alone, v, want)
+				}
+			}
+			// Where it is known, that the session is alone makes no difference.
+			if v := stack.Judge(places.Requests(tool.Access{Requests: []tool.Request{{Permission: PermissionExternal, Pattern: "/var/x", Path: "/var/x", Outside: true, Write: true}}})); v.Action == Allow && tt.reaches != Allow && tt.rules == "" {
+				t.Errorf("alone %v: a known path: %+v", alone, v)
+			}
 		}
 	}
 }
@@ -115,7 +165,7 @@ func TestStdinAndNarrowRules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v := stack.Judge(AsWritten(inv, nil, Workspace)); v.Action != tt.want {
+		if v := stack.Judge(AsWritten(inv, nil, NoSession)); v.Action != tt.want {
 			t.Errorf("%s with %q: %+v, want %s", tt.command, tt.stdin, v, tt.want)
 		}
 	}

@@ -50,6 +50,12 @@ type Request struct {
 	// Unknown: it is about a file, and which one is only known at run time. It may
 	// be any, so every rule that asks or denies is about it; only "*" allows it.
 	Unknown bool `json:"unknown,omitempty"`
+	// Confined: it is an Unknown path of a session that reaches nothing of a person's beside its
+	// worktree, so the built-in line does not ask about it.
+	Confined bool `json:"-"`
+	// Prefixed: Pattern begins with harmless variables, and the command without them is a request
+	// of its own. Lines for everything judge that one alone.
+	Prefixed bool `json:"-"`
 	// Also are other readings of Pattern, with NULs between. Rules that ask or deny are about each
 	// of them, those that allow are not.
 	Also string `json:"-"`

@@ -24,7 +24,7 @@ func ofCommand(t *testing.T, command, dir string) []Request {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return AsWritten(inv, nil, Workspace)
+	return AsWritten(inv, nil, NoSession)
 }
 
 // programs are ways to run a file, X, and what a rule says that is about it.

@@ -76,6 +76,8 @@ func (r *rule) match(q *Request) bool {
 	switch {
 	case !r.names(q.Permission):
 		return false
+	case q.Prefixed && r.everything():
+		return false
 	case r.outward != nil:
 		return r.outward.match(q, r.Action)
 	case q.Unknown:

@@ -131,11 +131,14 @@ func (s *Stack) decideAs(q *Request) (decision, *Request) {
 
 func (s *Stack) decideOne(q *Request) decision {
 	d := decision{action: Ask, reason: "no rule is about it", layer: layerRules}
-	if q.dialled {
+	if q.dialled || q.Prefixed {
 		d = decision{action: Allow, layer: layerRules}
 	}
 	if r := decider(s.list, s.above, q); r != nil {
 		d = decision{r.Action, r, r.Reason, layerRules}
+		if q.Confined && r.Source == SourceDefault {
+			d.action = Allow
+		}
 	}
 	for i := range s.ceilings {
 		c := &s.ceilings[i]

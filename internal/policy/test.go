@@ -108,7 +108,7 @@ func (p *parser) try(tools *tool.Registry, e *expectation, work *int) error {
 		if err != nil {
 			return refused(e.tool, err)
 		}
-		requests = AsWritten(inv, nil, Workspace)
+		requests = AsWritten(inv, nil, NoSession)
 	}
 	for i := range requests {
 		*work -= p.count * (each + len(requests[i].Pattern))

@@ -127,10 +127,9 @@ var errFull = errors.New("the answer is full")
 
 // recorded is what a replay knows of a session.
 type recorded struct {
-	rules    *judge.Rules // nil: there are none for it
-	shell    []string
-	worktree string   // where it is inside
-	mounts   []string // the same of further directories
+	rules  *judge.Rules // nil: there are none for it
+	shell  []string
+	places policy.Places
 }
 
 // replay judges recorded calls by other rules.
@@ -168,7 +167,7 @@ func (y *replay) judge(ctx context.Context, row *store.Call) error {
 		return nil
 	}
 	y.out.Calls++
-	now, _ := in.rules.Judge(policy.AsWritten(inv, in.shell, in.worktree, in.mounts...))
+	now, _ := in.rules.Judge(policy.AsWritten(inv, in.shell, in.places))
 	before := was.Verdict
 	if was.ApprovalID != "" {
 		before = string(policy.Ask)
@@ -207,7 +206,7 @@ func (y *replay) rulesOf(ctx context.Context, row *store.Call) (*recorded, error
 	if err != nil {
 		return nil, err
 	}
-	r := &recorded{shell: y.Sessions.Shell(s), worktree: s.Worktree.Target, mounts: judge.Targets(s.Mounts)}
+	r := &recorded{shell: y.Sessions.Shell(s), places: judge.PlacesOf(s)}
 	if r.rules, err = y.Sessions.Court().RulesOf(y.set, s); err != nil {
 		y.out.Notes = append(y.out.Notes, fmt.Sprintf("session %s has no rules here: %v", row.SessionID, err))
 	}

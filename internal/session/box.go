@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/cache"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/mount"
 	"github.com/toold/toold/internal/session/elsewhere"
@@ -118,7 +120,19 @@ func (b box) open(ctx context.Context, s *Session, pl *plan) error {
 	if err != nil {
 		return fmt.Errorf("record of sandbox %s: %w", s.id, err)
 	}
-	return s.write("", func(r *store.Session) error { r.Record, r.Runtime = raw, rec.Runtime; return nil })
+	return s.write("", func(r *store.Session) error {
+		r.Record, r.Runtime, r.Alone = raw, rec.Runtime, b.alone(pl)
+		return nil
+	})
+}
+
+// alone reports whether a session reaches nothing of a person's beside its worktree, whose
+// repository belongs to it. Whoever set up the daemon has chosen what images and root filesystems show.
+func (b box) alone(pl *plan) bool {
+	shared := func(u cache.Use) bool { return u.Mode != client.CacheCow }
+	from := func(c client.CacheUse) bool { return len(c.From) > 0 }
+	return len(pl.req.Mounts) == 0 && pl.skills == 0 && !b.roster.cfg.Shows &&
+		!slices.ContainsFunc(pl.caches.uses, shared) && !slices.ContainsFunc(pl.req.Caches, from)
 }
 
 // createAgain makes the sandbox with fewer mounts. What the attempt before it left in the layers

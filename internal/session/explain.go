@@ -56,7 +56,7 @@ func (pol *Policy) Explain(ctx context.Context, p auth.Principal, r client.Polic
 		requests = pol.requestsIn(ctx, s, inv, v)
 	default:
 		shell := pol.settings.Load().Shell
-		requests = policy.AsWritten(inv, shell, policy.Workspace)
+		requests = policy.AsWritten(inv, shell, policy.NoSession)
 		if len(inv.Input.Access(shell).Paths()) > 0 {
 			v.Notes = append(v.Notes, "paths are taken as they stand: without a session there is nothing to resolve them in, and nothing mounted beside the worktree")
 		}

@@ -10,6 +10,8 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/cache"
+	"github.com/toold/toold/internal/cache/builtin"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -59,7 +61,7 @@ func again(t *testing.T, dir, from string) {
 	testrig.Must(t, os.CopyFS(dir, os.DirFS(from)))
 }
 
-// TestRealCorpus: the commands as agents write them do in a session what they do elsewhere.
+// TestRealCorpus: the commands as agents write them do in a session what they do elsewhere, and nothing of them is asked about: with the profile, that is denied.
 func TestRealCorpus(t *testing.T) {
 	h := newRealHouse(t)
 	m := openReal(t, h)
@@ -68,11 +70,11 @@ func TestRealCorpus(t *testing.T) {
 	t.Run("parts", func(t *testing.T) { // the daemon ends after them
 		const parts = 4
 		for i := range parts {
-			dir := realTree(t, m, `permission.external_directory = "allow"`, nil)
+			dir := realTree(t, m, "", nil)
 			t.Run("", func(t *testing.T) {
 				t.Parallel()
 				s, err := m.Create(t.Context(), mounter, client.SessionCreate{
-					Worktree: client.Worktree{Source: dir}, Env: map[string]string{"PATH": "/workspace/.programs:/usr/bin:/bin"},
+					Profile: "ci", Worktree: client.Worktree{Source: dir}, Env: map[string]string{"PATH": "/workspace/.programs:/usr/bin:/bin"},
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -87,4 +89,42 @@ func TestRealCorpus(t *testing.T) {
 			})
 		}
 	})
+}
+
+// TestRealAlone: about a path that is only known at run time is asked where it may be a person's:
+// in a session with a mount, whatever its mode, and with a cache that others write.
+func TestRealAlone(t *testing.T) {
+	h := newRealHouse(t)
+	m := openReal(t, h)
+	dir := realTree(t, m, "", map[string]string{"f": "hello\n", "x/f": ""})
+	set := *m.settings.Load()
+	set.MountRoots = []string{dir}
+	for name, mode := range map[string]client.CacheMode{"own": client.CacheCow, "all": client.CacheShared} {
+		c := builtin.Cache{Name: name, Dirs: []builtin.Dir{{Name: name}}}
+		set.Caches = append(set.Caches, cache.Setting{Cache: c, Path: "/caches/" + name, Mode: mode, Size: 32 << 20})
+	}
+	m.Reload(set)
+	for _, tt := range []struct {
+		name    string
+		request client.SessionCreate
+		denied  bool
+	}{
+		{"a worktree", client.SessionCreate{}, false},
+		{"a cache of its own", client.SessionCreate{Caches: []client.CacheUse{{Name: "own"}}}, false},
+		{"a cache that others write", client.SessionCreate{Caches: []client.CacheUse{{Name: "all"}}}, true},
+		{"a mount to read", client.SessionCreate{Mounts: []client.Mount{{Source: dir, Target: "/mnt/x"}}}, true},
+		{"a mount in the worktree", client.SessionCreate{Mounts: []client.Mount{{Source: dir, Target: "/workspace/x"}}}, true},
+	} {
+		tt.request.Profile, tt.request.Worktree = "ci", client.Worktree{Source: dir}
+		s, err := m.Create(t.Context(), mounter, tt.request)
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		for _, command := range []string{"cat $(echo f)", "d=$(pwd); cd $d && cat f"} {
+			c := realCall(t, m, s.ID, "bash", object{"command": command})
+			if denied := c.Error != nil && c.Error.Code == client.CodeDenied; denied != tt.denied || !denied && c.Output != "hello\n" {
+				t.Errorf("with %s, %s: %+v %q", tt.name, command, c.Error, c.Output)
+			}
+		}
+	}
 }

@@ -52,6 +52,8 @@ type Config struct {
 	Log     *slog.Logger
 	// Owner labels every resource of this daemon, and of no other anywhere.
 	Owner string
+	// Shows: the host's directories that sessions see may be a person's, not only its programs.
+	Shows bool
 	// Memory bounds that of large results; nil for the usual budget.
 	Memory *budget.Memory
 	// OutputDir is the host directory below which each session has its outputs.

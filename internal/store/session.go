@@ -31,6 +31,9 @@ type Session struct {
 	HomeDisk bool `json:"home_disk,omitempty"`
 	// CachePlaces are the directories of its caches that have a bound.
 	CachePlaces []CachePlace `json:"cache_places,omitempty"`
+	// Alone says that it reaches nothing of a person's beside its worktree: no mount, no cache that
+	// others write, nothing of the host but its programs. false in rows of earlier versions.
+	Alone bool `json:"alone,omitempty"`
 	// WorktreeRules is the text of the worktree's rules file at creation.
 	WorktreeRules string `json:"worktree_rules,omitempty"`
 	// Record is the driver's, empty until the sandbox was made.

@@ -131,6 +131,8 @@ type Request struct {
 	// Also are other readings of Pattern, with NULs between, which only what asks or denies is
 	// about.
 	Also string
+	// Prefixed: Pattern begins with harmless variables, and the command without them is a request too.
+	Prefixed bool
 	// Program is what a command runs, where that is found by a path; nil for others.
 	Program *shell.Program
 	// Why says to people why Pattern is Opaque.

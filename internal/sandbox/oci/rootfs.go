@@ -25,6 +25,13 @@ var defaultHostPaths = []string{
 	"/etc/localtime", "/etc/mime.types", "/etc/protocols", "/etc/services",
 }
 
+// Programs reports whether host paths show no more than those that a session sees without any.
+func Programs(hostPaths []string) bool {
+	return !slices.ContainsFunc(hostPaths, func(p string) bool {
+		return !slices.ContainsFunc(defaultHostPaths, func(dir string) bool { return inside.Within(p, dir) })
+	})
+}
+
 // forbiddenHostPaths must not be shown, nor anything below them.
 var forbiddenHostPaths = []string{"/home", "/root", "/var", "/run", "/proc", "/sys", "/dev", "/tmp", "/boot"}
 

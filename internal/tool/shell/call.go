@@ -19,8 +19,10 @@ type call struct {
 	redir string // the redirections as they are written, " >x 2>&1"
 	// more: further arguments, which are not in the text, are added at run time.
 	more bool
-	// assigns: variables are set for it, by the shell or by env.
+	// assigns: variables are set for it, by the shell or by env, other than prefixed.
 	assigns bool
+	// prefixed: harmless variables are set for it, in front.
+	prefixed bool
 	// anew: its environment, or the number of shells in it, is not that of this shell.
 	anew bool
 	// homeless: HOME may be another one, or none.
@@ -41,6 +43,9 @@ func (c *scanner) call(d dirs, s *syntax.Stmt, n *syntax.CallExpr) (ok, bad dirs
 		return d, d
 	}
 	k := &call{dirs: d, end: n.End().Offset(), args: make([]word, len(n.Args)), assigns: len(n.Assigns) > 0}
+	if k.assigns && !slices.ContainsFunc(n.Assigns, func(a *syntax.Assign) bool { return !c.harmless(a) }) {
+		k.assigns, k.prefixed = false, true
+	}
 	for i, w := range n.Args {
 		c.words(d, w)
 		k.args[i] = c.word(w)
@@ -93,7 +98,7 @@ func (c *scanner) listed(k *call, text string) {
 		c.opaque("which %s command it is, %s, is only known at run time", k.args[0].value, shorten(k.args[i].text))
 	}
 	short := c.plainForm(k.args, k.redir, text)
-	if destroys[strings.TrimSuffix(save, " *")] {
+	if destroys[strings.TrimSuffix(save, " *")] || save == "" && repeatable(k) {
 		save = exactly(k, short)
 	}
 	written := Command{Text: text, Save: save}
@@ -103,6 +108,7 @@ func (c *scanner) listed(k *call, text string) {
 	written.Also = strings.Join(c.otherReadings(k), "\x00")
 	program := c.program(k)
 	if short != text {
+		written.Prefixed = k.prefixed
 		c.command(written)
 		written = Command{Text: short, Save: save}
 	}

@@ -57,7 +57,7 @@ func denied(t testing.TB, reader, text, file string) bool {
 	if err != nil {
 		return true // no session takes it
 	}
-	return stack.Judge(policy.AsWritten(inv, []string{reader}, "/w")).Action == policy.Deny
+	return stack.Judge(policy.AsWritten(inv, []string{reader}, policy.Places{Worktree: "/w"})).Action == policy.Deny
 }
 
 // tomlString writes s as a string of TOML, which does not have all escapes of Go.

@@ -40,7 +40,7 @@ uv run, uv pip, yarn dlx, yarn run
 `
 
 // TestNoneSavedForRunners: a pattern for what runs other programs would be one for
-// every program.
+// every program. The line itself, and nothing else, may be saved.
 func TestNoneSavedForRunners(t *testing.T) {
 	for kind := range strings.SplitSeq(strings.TrimSpace(runners), ",") {
 		kind = strings.TrimSpace(kind)
@@ -49,11 +49,31 @@ func TestNoneSavedForRunners(t *testing.T) {
 			for _, before := range []string{"", "/usr/bin/", "CI=1 ", "x; ", "nice "} {
 				text := before + kind + rest
 				for _, c := range Scan(text, Options{Home: "/home/tool"}).Commands {
-					if first, _, _ := strings.Cut(c.Text, " "); c.Save != "" && systemName(first) == name {
+					if first, _, _ := strings.Cut(c.Text, " "); c.Save != "" && c.Save != c.Text && systemName(first) == name {
 						t.Errorf("%q: offers %q", text, c.Save)
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestLinesAreSaved: a line of no known kind may be saved as it is, unless what it runs is not in it.
+func TestLinesAreSaved(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"make test": "make test", "[ -f x ]": "[ -f x ]", "exit 0": "exit 0", "git push origin main": "git push origin main",
+		"./build.sh -v >out 2>&1": "./build.sh -v >out 2>&1", "CI=true make test": "make test", "CI=true npm test -- x": "npm test *",
+		"make $x": "", "make *": "", "make 't?'": "", "FOO=1 make": "", "make -f -": "", "make -f /dev/stdin": "", "x <in": "", "x <<<a": "", "x <<A\na\nA\n": "",
+		"bash": "", "python3": "", "python3 -i": "", "node": "", "ssh h": "", "psql db": "", "xargs x": "", "nice": "", "docker exec -i a sh": "",
+		"su": "", "make " + strings.Repeat("x", maxExact): "",
+	} {
+		var got string
+		for _, c := range Scan(text, Options{Home: "/home/tool"}).Commands {
+			got = c.Save
+		}
+		if got != want {
+			t.Errorf("%.80q: saves %q, want %q", text, got, want)
 		}
 	}
 }

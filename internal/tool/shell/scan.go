@@ -78,6 +78,9 @@ type Command struct {
 	// Also are other readings of it, with NULs between: the same command without options before
 	// its kind. A rule that denies one of them is about it; none that allows one is.
 	Also string
+	// Prefixed: Text begins with variables that are harmless, and the plain form without them
+	// is listed too, which says what it does.
+	Prefixed bool
 	// Program is what it runs where that is found by a path, with Text in plain form; nil where
 	// the text has none.
 	Program *Program

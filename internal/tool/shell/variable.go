@@ -35,6 +35,16 @@ func (f *findings) passed(name, value string, known bool) {
 	}
 }
 
+// harmless reports whether an assignment in front of a command is of a variable that leaves what the
+// command does as its text says it.
+func (c *scanner) harmless(a *syntax.Assign) bool {
+	if a.Name == nil || !syntax.ValidName(a.Name.Value) {
+		return false
+	}
+	value, known := c.value(a)
+	return known && Harmless(a.Name.Value, value)
+}
+
 // value is what an assignment sets, as far as the text decides it.
 func (c *scanner) value(a *syntax.Assign) (value string, known bool) {
 	switch {
