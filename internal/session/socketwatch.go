@@ -70,7 +70,7 @@ func (h *socketWatch) await(wait time.Duration) bool {
 		case <-again:
 		case <-h.ctx.Done():
 		}
-		wait = 0
+		wait = uncountedOften // most calls are over by then
 	}
 	return false
 }
