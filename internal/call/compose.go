@@ -3,6 +3,7 @@ package call
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -275,14 +276,30 @@ func (t report) withoutUnreadable(r *run.Result) *run.Result {
 	v.Output += "\n[content of the file is not shown: " + judge.NotReadable(&read) + "]"
 	v.Metadata = maps.Clone(r.Metadata)
 	// How many lines differ says how many of the new ones were there before.
-	for _, one := range []string{"line", "lines"} { // older agents say "1 lines"
-		v.Output = strings.Replace(v.Output, fmt.Sprintf(", %v %s added, %v removed", v.Metadata["lines_added"], one, v.Metadata["lines_removed"]), "", 1)
-	}
-	for _, k := range []string{"diff", "lines_added", "lines_removed"} {
-		delete(v.Metadata, k)
+	v.Output = lineCounts.ReplaceAllString(v.Output, "")
+	withoutCounts(v.Metadata)
+	if files, ok := v.Metadata["files"].([]any); ok {
+		files = slices.Clone(files)
+		for i := range files {
+			if f, ok := files[i].(map[string]any); ok {
+				f = maps.Clone(f)
+				withoutCounts(f)
+				files[i] = f
+			}
+		}
+		v.Metadata["files"] = files
 	}
 	v.Metadata["not_shown"] = judge.NotReadable(&read)
 	return &v
+}
+
+// lineCounts are how results say how many lines differ; older agents say "1 lines".
+var lineCounts = regexp.MustCompile(`[,:] \d+ lines? added, \d+ removed`)
+
+func withoutCounts(meta map[string]any) {
+	for _, k := range []string{"diff", "lines_added", "lines_removed"} {
+		delete(meta, k)
+	}
 }
 
 // mayReadAll is the first verdict that does not allow to read one of files.

@@ -222,6 +222,9 @@ read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny", "keys/asked" = "as
 		{"multiedit", object{"file_path": ".env", "edits": []object{{"old_string": "TOKEN=h", "new_string": "x"}, {"old_string": "impossible", "new_string": "y"}}}, true, asks},
 		{"edit", object{"file_path": "keys/k", "old_string": "TOKEN=hunter2\nNEXT=swordfish", "new_string": "x\ny"}, true, `denied: read "keys/k`},
 		{"write", object{"file_path": "keys/k", "content": "new\n"}, false, denies},
+		{"apply_patch", object{"patch": "*** Begin Patch\n*** Delete File: keys/k\n*** Add File: keys/k\n+guess\n+new\n*** End Patch"}, false, denies},
+		{"apply_patch", object{"patch": "*** Begin Patch\n*** Delete File: keys/k\n*** End Patch"}, false, denies},
+		{"apply_patch", object{"patch": "*** Begin Patch\n*** Add File: keys/k\n+new\n*** End Patch"}, false, denies},
 		{"apply_patch", object{"patch": "*** Begin Patch\n*** Update File: link\n@@\n-TOKEN=hanter2\n+x\n*** End Patch"}, true, `denied: read "link`},
 		{"apply_patch", object{"patch": "*** Begin Patch\n*** Update File: .env\n*** Move to: moved.txt\n*** End Patch"}, true, asks},
 		{"apply_patch", object{"patch": "diff --git a/.env b/moved.txt\nsimilarity index 100%\nrename from .env\nrename to moved.txt\n"}, true, asks},
@@ -242,7 +245,10 @@ read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny", "keys/asked" = "as
 			said += c.Error.Message
 		}
 		shown := bytes.Contains(row, []byte("hunter")) || bytes.Contains(row, []byte("swordfish"))
+		counted := bytes.Contains(row, []byte("added")) || bytes.Contains(row, []byte("removed")) // lines, that were there or were not
 		switch {
+		case tt.want != "" && counted:
+			t.Errorf("%s %v: lines are counted: %s", tt.tool, tt.input, row)
 		case tt.want == "" && !shown:
 			t.Errorf("%s %v: not shown: %s", tt.tool, tt.input, row)
 		case tt.want != "" && (shown || !strings.Contains(said, tt.want)):
