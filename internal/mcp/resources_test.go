@@ -103,7 +103,7 @@ func (d *daemon) http() (endpoint string, refused chan *Refused, stop func()) {
 }
 
 func (d *daemon) overHTTP(endpoint string) *agent {
-	return newAgent(d.t, &sdk.StreamableClientTransport{Endpoint: endpoint, DisableStandaloneSSE: true, MaxRetries: -1})
+	return newAgent(d.t, &sdk.StreamableClientTransport{Endpoint: endpoint, DisableStandaloneSSE: true, MaxRetries: -1}, "test")
 }
 
 // TestOverHTTP: a request whose client hangs up aborts its call; one that ends because the

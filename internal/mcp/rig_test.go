@@ -147,10 +147,10 @@ type agent struct {
 	heard chan struct{} // gets one for each note, while there is room
 }
 
-func newAgent(t *testing.T, transport sdk.Transport) *agent {
+func newAgent(t *testing.T, transport sdk.Transport, name string) *agent {
 	t.Helper()
 	a := &agent{t: t, heard: make(chan struct{}, 100)}
-	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ClientOptions{
+	c := sdk.NewClient(&sdk.Implementation{Name: name, Version: "1"}, &sdk.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
 			a.mu.Lock()
 			a.notes = append(a.notes, r.Params.Message)
@@ -169,14 +169,17 @@ func newAgent(t *testing.T, transport sdk.Transport) *agent {
 }
 
 // serve serves the session to an agent in lines of JSON.
-func (d *daemon) serve(cfg Config) *agent {
+func (d *daemon) serve(cfg Config) *agent { return d.serveTo("test", cfg) }
+
+// serveTo is serve for a client of that name.
+func (d *daemon) serveTo(name string, cfg Config) *agent {
 	d.t.Helper()
 	cfg.Client, cfg.Session = d.client, "ses_1"
 	fromAgent, toServer := io.Pipe()
 	fromServer, toAgent := io.Pipe()
 	done := make(chan error, 1)
 	go func() { done <- New(cfg).Serve(context.Background(), fromAgent, toAgent) }()
-	a := newAgent(d.t, &sdk.IOTransport{Reader: fromServer, Writer: toServer})
+	a := newAgent(d.t, &sdk.IOTransport{Reader: fromServer, Writer: toServer}, name)
 	a.cut = func() { _ = toServer.Close() }
 	d.t.Cleanup(func() {
 		a.cut() // it still reads what is being written to it

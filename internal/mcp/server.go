@@ -99,7 +99,11 @@ func (s *Server) middleware(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		switch r := req.(type) {
 		case *sdk.ListToolsRequest:
-			return s.listTools(ctx)
+			list, err := s.listTools(ctx)
+			if err == nil {
+				shapedTools(list.Tools, r.ClientInfo())
+			}
+			return list, err
 		case *sdk.CallToolRequest:
 			params := *r.Params
 			ctx, params.Name = context.WithValue(ctx, toolName{}, params.Name), anyTool

@@ -1,9 +1,13 @@
 package mcp
 
 import (
+	"encoding/json"
+	"net/http"
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
 // TestShaped: an error is one for every client but those that quote errors; no more of a result changes.
@@ -21,5 +25,33 @@ func TestShaped(t *testing.T) {
 	}
 	if r := shaped(outcome{}.result(true, "text"), nil); !r.IsError {
 		t.Error("a client without a name is told of no error")
+	}
+}
+
+// TestShapedTools: the schemas of those that check inputs by them let the names of other systems through.
+func TestShapedTools(t *testing.T) {
+	for name, want := range map[string]string{
+		"claude-code":               `{"additionalProperties":false,"items":[{"additionalProperties":false}],"properties":{"additionalProperties":{"type":"boolean"}}}`,
+		"gemini-cli-mcp-client":     `{"items":[{}],"properties":{"additionalProperties":{"type":"boolean"}}}`,
+		"qwen-cli-mcp-client-toold": `{"items":[{}],"properties":{"additionalProperties":{"type":"boolean"}}}`,
+	} {
+		tool := new(sdk.Tool)
+		err := json.Unmarshal([]byte(`{"inputSchema": {"additionalProperties": false, "items": [{"additionalProperties": false}], "properties": {"additionalProperties": {"type": "boolean"}}}}`), tool)
+		shapedTools([]*sdk.Tool{tool}, &sdk.Implementation{Name: name})
+		got, _ := json.Marshal(tool.InputSchema)
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+	}
+	shapedTools([]*sdk.Tool{{}}, nil)
+
+	d := newDaemon(t)
+	d.on("GET /v1/tools", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, 200, in{"items": []in{{"name": "bash", "inputSchema": in{"type": "object", "additionalProperties": false}}}})
+	})
+	list, err := d.serveTo("gemini-cli-mcp-client", Config{}).ListTools(t.Context(), nil)
+	testrig.Must(t, err)
+	if got, _ := json.Marshal(list.Tools[0].InputSchema); string(got) != `{"type":"object"}` {
+		t.Errorf("a list has %s", got)
 	}
 }
