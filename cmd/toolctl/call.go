@@ -285,6 +285,9 @@ func (s *callCommand) result(ctx context.Context, c *client.Call) error {
 	case c.Error != nil && c.Error.Code == client.CodeInvalidInput:
 		return c.Error
 	case c.Tool == "bash":
+		if s.stream && s.format == formatTable {
+			sayRemarks(s.app, c)
+		}
 		return commandResult(ctx, s.app, c)
 	case c.Status == client.CallError && c.Error != nil:
 		return c.Error

@@ -101,6 +101,17 @@ func (e ending) noRoom() string {
 // errNoReason is for a call that says that it failed, and nothing else.
 var errNoReason = errors.New("the call failed without a reason")
 
+// sayRemarks shows what the daemon told the model about a command beside its output, which
+// is what a stream has: that there is no network, which rule refused a connection, and the like.
+func sayRemarks(a *app, c *client.Call) {
+	notes, _ := c.Metadata["notes"].([]any)
+	for _, n := range notes {
+		if text, ok := n.(string); ok {
+			a.say("%s", lines(text))
+		}
+	}
+}
+
 // commandResult is the exit of a call that ran a command: nil for code 0. ctx is
 // what the caller was interrupted by, if it was.
 func commandResult(ctx context.Context, a *app, c *client.Call) error {

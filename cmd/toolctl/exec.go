@@ -121,5 +121,6 @@ func (x *execCommand) follow(ctx context.Context, c *client.Client, session stri
 	if err != nil {
 		return err
 	}
+	sayRemarks(x.app, final)
 	return x.notGiven(ctx, x.pass, commandResult(ctx, x.app, final))
 }

@@ -267,6 +267,7 @@ func (r *runCommand) call(ctx context.Context, c *client.Client, s *client.Sessi
 		return err
 	}
 	r.report.Call = final
+	sayRemarks(r.app, final)
 	err = r.notGiven(ctx, r.pass, commandResult(ctx, r.app, final))
 	apart := s.Worktree.Mode == client.WorktreeOverlay
 	if r.session.worktree != "" && !apart && interruption(ctx) == nil && (!r.quiet || r.format != formatTable || r.ci.wanted()) {

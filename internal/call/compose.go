@@ -100,7 +100,11 @@ func (t report) compose(o *outcome) store.Call {
 	if left := t.spending.left(); left != nil {
 		meta["budget_left"] = left
 	}
-	row.Call.Output = t.text(ct, o, streamed, session.Network.Mode, blocked)
+	notes := append(t.notes(ct, o, session.Network.Mode), blocked...)
+	if delete(meta, "notes"); len(notes) > 0 && t.c.def.Command {
+		meta["notes"] = notes
+	}
+	row.Call.Output = t.text(ct, o, streamed, notes)
 	row.Metadata = meta
 	return row
 }
@@ -142,8 +146,23 @@ func (t report) describe(ct output.Cut, meta map[string]any) {
 // outputPath is where the whole output is, inside the sandbox.
 func (t report) outputPath() string { return sandbox.OutputDir + "/" + t.c.id }
 
+// notes are what the daemon has to say about a call, beside what its tool said.
+func (t report) notes(ct output.Cut, o *outcome, network string) []string {
+	notes := o.notes
+	if o.Result != nil && o.Result.IsError && t.c.def.Command {
+		notes = append(notes, remark.Offline(network, ct.Head, ct.Tail))
+	}
+	if o.Result != nil && t.c.clipped != "" {
+		notes = append(notes, t.c.clipped)
+	}
+	if made := t.c.checkpoint; made.Missing != "" && !made.Busy {
+		notes = append(notes, "(no checkpoint was made before this call, so it cannot be undone alone: "+made.Missing+")")
+	}
+	return slices.DeleteFunc(notes, func(n string) bool { return n == "" })
+}
+
 // text is what the model reads.
-func (t report) text(ct output.Cut, o *outcome, streamed bool, network string, blocked []string) string {
+func (t report) text(ct output.Cut, o *outcome, streamed bool, notes []string) string {
 	var b strings.Builder
 	b.WriteString(ct.Head)
 	mark := ""
@@ -155,23 +174,11 @@ func (t report) text(ct output.Cut, o *outcome, streamed bool, network string, b
 			b.WriteString(ct.Tail)
 		}
 	}
-	notes := o.notes
-	if o.Result != nil {
-		if o.Result.Output != "" && (streamed || t.c.def.Streams) {
-			line(&b, plain.Cut(o.Result.Output, MaxNote))
-		}
-		if o.Result.IsError && t.c.def.Command {
-			notes = append(notes, remark.Offline(network, ct.Head, ct.Tail))
-		}
-		if t.c.clipped != "" {
-			notes = append(notes, t.c.clipped)
-		}
+	if o.Result != nil && o.Result.Output != "" && (streamed || t.c.def.Streams) {
+		line(&b, plain.Cut(o.Result.Output, MaxNote))
 	}
-	notes = append(notes, t.redrawn(ct))
-	if made := t.c.checkpoint; made.Missing != "" && !made.Busy {
-		notes = append(notes, "(no checkpoint was made before this call, so it cannot be undone alone: "+made.Missing+")")
-	}
-	for _, n := range append(notes, blocked...) {
+	line(&b, t.redrawn(ct)) // of the text alone: people saw the bytes
+	for _, n := range notes {
 		line(&b, n)
 	}
 	if !strings.HasSuffix(b.String(), mark) {
