@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"io/fs"
 	"maps"
 	"net/http"
 	"os"
@@ -295,7 +297,7 @@ func TestRunTreePrivateRefused(t *testing.T) {
 			t.Errorf("%+v decides nothing", e)
 		}
 	}
-	if _, err := os.Stat(client.DefaultSocket); err != nil {
+	if _, err := os.Stat(client.DefaultSocket); errors.Is(err, fs.ErrNotExist) {
 		ctl(t, t.Context(), "", "run", "--worktree", ".", "--mode", "overlay", "--", "x").want(t, 2, "", "keeps no changes: add --apply, --discard, --patch FILE or --report DIR")
 	}
 }
