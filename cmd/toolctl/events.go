@@ -110,7 +110,11 @@ func (s *eventsCommand) show(e client.Event) error {
 			of = fmt.Sprintf("%-8s  ", line(e.Tenant))
 		}
 		words := []string{e.Time.Local().Format(time.TimeOnly + ".000"), of + fmt.Sprintf("%-16s", line(e.Type)), line(e.Session)}
-		for _, more := range append([]string{e.Call}, eventWords(e.Data)...) {
+		data := []string{string(e.Data)}
+		if s.outTTY {
+			data = eventWords(e.Data)
+		}
+		for _, more := range append([]string{e.Call}, data...) {
 			if more != "" {
 				words = append(words, line(more))
 			}
