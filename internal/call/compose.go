@@ -192,7 +192,7 @@ func (t report) redrawn(ct output.Cut) string {
 	switch text := plain.NotShown(ct.Redraws, ct.Controls); {
 	case text == "":
 		return ""
-	case t.c.out.Kept() > 0:
+	case t.c.out.Kept() > 0 && ct.Stopped == "":
 		return fmt.Sprintf("(not shown: %s; %s has the output as it was printed)", text, t.outputPath())
 	default:
 		return fmt.Sprintf("(not shown: %s)", text)

@@ -25,7 +25,7 @@ type steps struct {
 const pagedBytes = 4
 
 // besides is how long what stands beside each output of a shared answer may be, in bytes.
-const besides = 512
+const besides = 1 << 10
 
 // isOf says which tool it is a call of: who runs it, and how its output is kept.
 func (c *Call) isOf(def *tool.Definition) {

@@ -23,17 +23,21 @@ type Screen struct {
 
 	line    []byte // the last one so far
 	control []byte // the beginning of a sequence
+	given   bool   // what the line began with was given out, since it was too long to hold
 	anew    bool   // a carriage return has come: text begins the line anew
-	back    bool   // the last character went back
+	back    int    // how far the cursor went back in the line: text begins there
 }
 
 // Write takes the next bytes and gives what cannot change any more. That may be part of p.
 func (s *Screen) Write(p []byte) []byte {
-	if len(s.control) == 0 && !s.anew && !bytes.ContainsAny(p, "\r\b\x1b") {
+	if len(s.control) == 0 && !s.anew && s.back == 0 && !bytes.ContainsAny(p, "\r\b\x1b") {
 		return s.plain(p)
 	}
 	var done []byte
 	for len(p) > 0 {
+		if len(s.line) > maxRedrawn && s.back == 0 {
+			done, s.line, s.given = append(done, s.line...), s.line[:0], true
+		}
 		if len(s.control) > 0 {
 			p = s.sequence(p)
 			continue
@@ -44,9 +48,6 @@ func (s *Screen) Write(p []byte) []byte {
 		}
 		if n > 0 {
 			s.text(p[:n])
-			if len(s.line) > maxRedrawn {
-				done, s.line = append(done, s.line...), s.line[:0]
-			}
 			p = p[n:]
 			continue
 		}
@@ -58,40 +59,57 @@ func (s *Screen) Write(p []byte) []byte {
 
 // plain is Write of a text in which nothing is drawn anew.
 func (s *Screen) plain(p []byte) []byte {
-	s.back = false
 	end := bytes.LastIndexByte(p, '\n') + 1
 	done := p[:end]
-	if end > 0 && len(s.line) > 0 {
-		done = append(s.line, done...)
-		s.line = nil
+	if end > 0 {
+		s.given = false
+		if len(s.line) > 0 {
+			done = append(s.line, done...)
+			s.line = nil
+		}
 	}
 	s.line = append(s.line, p[end:]...)
 	if len(s.line) > maxRedrawn {
 		done = append(slices.Clip(done), s.line...)
-		s.line = nil
+		s.line, s.given = nil, true
 	}
 	return done
 }
 
 // Rest is the last line, which has no end. Nothing may be written afterwards.
 func (s *Screen) Rest() []byte {
-	if len(s.control) > 0 {
-		s.text(s.control)
-	}
 	if s.anew {
 		s.line = append(s.line, '\r')
 	}
-	return s.line
+	return append(s.line, s.control...)
 }
 
-// text adds to the line.
+// text adds to the line, where the cursor is.
 func (s *Screen) text(p []byte) {
 	if s.anew {
-		s.line, s.anew = s.line[:0], false
-		s.Redraws++
+		s.clear()
 	}
-	s.back = false
+	s.retake()
 	s.line = append(s.line, p...)
+}
+
+// clear begins the line anew. What was given out of it stays, and a carriage return parts it from
+// what comes.
+func (s *Screen) clear() {
+	s.line, s.anew, s.back = s.line[:0], false, 0
+	if s.given {
+		s.line = append(s.line, '\r')
+	}
+	s.Redraws++
+}
+
+// retake takes away what stands behind the cursor.
+func (s *Screen) retake() {
+	for ; s.back > 0 && len(s.line) > 0; s.back-- {
+		_, n := utf8.DecodeLastRune(s.line)
+		s.line = s.line[:len(s.line)-n]
+	}
+	s.back = 0
 }
 
 // act does what one control character says.
@@ -103,18 +121,17 @@ func (s *Screen) act(c byte, done []byte) []byte {
 			done = append(done, '\r')
 		}
 		done = append(done, '\n')
-		s.line, s.anew, s.back = s.line[:0], false, false
+		s.line, s.given, s.anew, s.back = s.line[:0], false, false, 0
 	case '\r':
 		if s.anew {
 			s.Redraws++
 		}
-		s.anew = true
+		s.anew, s.back = true, 0
 	case '\b':
-		if !s.back {
+		if s.back == 0 {
 			s.Redraws++
 		}
-		_, n := utf8.DecodeLastRune(s.line)
-		s.line, s.back = s.line[:len(s.line)-n], true
+		s.back++
 	default:
 		s.control = append(s.control, c)
 	}
@@ -126,9 +143,8 @@ func (s *Screen) sequence(p []byte) []byte {
 	for i, c := range p {
 		switch next := after(s.control, c); {
 		case next == broken || len(s.control) >= maxControl:
-			whole := s.control
-			s.control = nil
-			s.text(whole)
+			s.text(s.control)
+			s.control = s.control[:0]
 			return p[i:]
 		case next == whole:
 			s.end(c)
@@ -139,13 +155,16 @@ func (s *Screen) sequence(p []byte) []byte {
 	return nil
 }
 
-// end leaves a whole sequence out. To erase a line is to draw it anew.
+// end leaves a whole sequence out. To erase a line, or what stands behind the cursor, is to draw it anew.
 func (s *Screen) end(last byte) {
 	s.Controls++
-	erases := string(s.control[1:])
-	if last == 'K' && (erases == "[2" || s.anew && (erases == "[" || erases == "[0")) {
-		s.line, s.anew = s.line[:0], false
-		s.Redraws++
+	if last == 'K' {
+		switch all := string(s.control[1:]); {
+		case all == "[2", s.anew && (all == "[" || all == "[0"):
+			s.clear()
+		case all == "[", all == "[0":
+			s.retake()
+		}
 	}
 	s.control = s.control[:0]
 }

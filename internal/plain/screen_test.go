@@ -27,6 +27,10 @@ func TestScreen(t *testing.T) {
 		{"a spinner", "x |\b/\b-\b \bdone\n", "x done\n", 4, 0},
 		{"overstruck", "N\bNA\bAé\bé\n", "NAé\n", 3, 0},
 		{"back over the beginning", "\b\b\bx\n", "x\n", 1, 0},
+		{"back and no text", "100%\b\b\b\b\n", "100%\n", 1, 0},
+		{"back and erased", "100%\b\b\b\b\x1b[K\n", "\n", 1, 1},
+		{"back at the beginning of a line", "kept\r\b\b\b\n", "kept\r\n", 1, 0},
+		{"a sequence without an end, behind a carriage return", "abc\r\x1b[", "abc\r\x1b[", 0, 0},
 		{"no sequence", "\x1b\n\x1b[31\nb\x1b", "\x1b\n\x1b[31\nb\x1b", 0, 0},
 		{"a title without an end", "\x1b]0;rm -rf\nok\n", "\x1b]0;rm -rf\nok\n", 0, 0},
 		{"a sequence in one", "\x1b[3\x1b[31mx\n", "\x1b[3x\n", 0, 1},
@@ -57,7 +61,7 @@ func drawn(s *Screen, in []byte, step int) string {
 
 // TestScreenHolds: what is held back of an output does not depend on its length, and none of it is lost.
 func TestScreenHolds(t *testing.T) {
-	for _, chunk := range []string{"x", "x\r", "x\x1b[m", "\x1b]x"} {
+	for _, chunk := range []string{"x", "x\r", "x\b", "xy\b", "x\x1b[m", "\x1b]x", "\x1b", "\x1b[", " \x1b", "\x1b("} {
 		var s Screen
 		n := 0
 		for range 64 {
@@ -66,7 +70,7 @@ func TestScreenHolds(t *testing.T) {
 		if held := cap(s.line) + cap(s.control); held > 4*maxRedrawn {
 			t.Errorf("%q: %d bytes are held", chunk, held)
 		}
-		if n += len(s.Rest()); chunk == "x" && n != 64*8<<10 || chunk == "\x1b]x" && n != 3*64*8<<10 {
+		if n += len(s.Rest()); chunk == "x" && n != 64*8<<10 || chunk[0] != 'x' && n != len(chunk)*64*8<<10 {
 			t.Errorf("%q: %d bytes came out", chunk, n)
 		}
 	}
@@ -91,4 +95,15 @@ func FuzzScreen(f *testing.F) {
 			t.Fatalf("%q became %q, and nothing was counted", in, whole)
 		}
 	})
+}
+
+// A line that is too long to be held keeps its states apart.
+func TestScreenOfLongLine(t *testing.T) {
+	long := strings.Repeat("x", maxRedrawn+1)
+	for _, step := range []int{1, 1000, 1 << 20} {
+		var s Screen
+		if got := drawn(&s, []byte(long+"\rdone\rend\nnext\rlast\n"), step); got != long+"\rend\nlast\n" {
+			t.Errorf("in steps of %d: …%q", step, got[len(got)-20:])
+		}
+	}
 }

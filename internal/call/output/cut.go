@@ -101,11 +101,23 @@ type view struct {
 	head  []byte // the first bytes, up to MaxBytes
 	tail  []byte // the last bytes, MaxBytes of them or more; not for Head
 	total int64  // bytes of the whole
+	last  byte   // of the whole
+}
+
+// lines is how many lines the text has, of which so many have an end.
+func (v *view) lines(ends int64) int64 {
+	if v.total > 0 && v.last != '\n' {
+		return ends + 1
+	}
+	return ends
 }
 
 // take adds to the text.
 func (v *view) take(p []byte, most *Limits) {
-	v.total += int64(len(p))
+	if len(p) == 0 {
+		return
+	}
+	v.total, v.last = v.total+int64(len(p)), p[len(p)-1]
 	keep := most.MaxBytes
 	if room := keep - len(v.head); room > 0 {
 		v.head = append(v.head, p[:min(room, len(p))]...)

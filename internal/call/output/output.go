@@ -195,7 +195,7 @@ func (o *Output) Finish() Cut {
 	if o.file.Screen {
 		o.shown.take(o.screen.Rest(), &o.file.Limits)
 	}
-	c := shorten(&o.shown, o.gap, lines, &o.file.Limits)
+	c := shorten(&o.shown, o.gap, o.shown.lines(o.ends), &o.file.Limits)
 	if !o.file.opened.Load() && (c.Truncated || !bytes.Equal([]byte(c.Head), o.head)) {
 		o.file.open()
 		o.file.write(o.head, false)

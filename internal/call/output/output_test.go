@@ -82,6 +82,17 @@ func TestScreen(t *testing.T) {
 	}
 }
 
+// TestScreenIsNotCut: a sequence behind the last line that fits is no line.
+func TestScreenIsNotCut(t *testing.T) {
+	t.Parallel()
+	var used atomic.Int64
+	o := New(Config{Limits: Limits{MaxLines: 3, MaxBytes: 1000, Direction: Both}, Path: filepath.Join(t.TempDir(), "out"), Used: &used, Screen: true})
+	o.Write([]byte("a\nb\nc\n\x1b[0m"), false)
+	if c := o.Finish(); c.Truncated || c.Head != "a\nb\nc\n" || c.Controls != 1 {
+		t.Errorf("%+v", c)
+	}
+}
+
 func TestSpillReopen(t *testing.T) {
 	dir := t.TempDir()
 	var used atomic.Int64
