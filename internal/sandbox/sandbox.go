@@ -439,8 +439,8 @@ type Meter interface {
 type Uncounted interface {
 	Uncounted() (int64, error)
 	// FileLocks is how many locks of files (fcntl) its programs have, which are 192 bytes each. It stops
-	// to count when there are more than most.
-	FileLocks(most int) int
+	// to count when there are more than most, and with an error when ctx has ended.
+	FileLocks(ctx context.Context, most int) (int, error)
 }
 
 // Prober is a Driver that can say what really holds here, as doctor prints it.

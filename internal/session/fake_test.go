@@ -80,7 +80,9 @@ func (b *fakeBox) lastRequest() agent.Request {
 func (b *fakeBox) Uncounted() (int64, error) { return b.uncounted.Load(), nil }
 
 // FileLocks implements sandbox.Uncounted.
-func (b *fakeBox) FileLocks(most int) int { return min(int(b.fileLocks.Load()), most+1) }
+func (b *fakeBox) FileLocks(_ context.Context, most int) (int, error) {
+	return min(int(b.fileLocks.Load()), most+1), nil
+}
 
 func (h *fakeHost) Name() string { return "fake" }
 

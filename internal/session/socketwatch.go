@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"time"
@@ -19,6 +20,7 @@ type socketWatch struct {
 	much   map[*Session]bool // those that have a good part of mostUncounted
 	silent map[*Session]bool // those that could not be looked at, which was logged
 	kept   int64             // by all sockets of the host, the least since all sessions were looked at
+	busy   chan<- struct{}   // for lockWatch: full, there are calls
 }
 
 // mostUncounted (bytes) is what a session may have of it: what cgroup.SocketMemory leaves to
@@ -40,6 +42,10 @@ const (
 func (h *socketWatch) watch() {
 	var all time.Time // when all were looked at
 	for wait := time.Duration(0); h.await(wait); {
+		select {
+		case h.busy <- struct{}{}:
+		default:
+		}
 		began, kept := time.Now(), room.Sockets()
 		if began.Sub(all) >= uncountedSeldom || kept > h.kept+uncountedStep {
 			all, h.kept = began, kept
@@ -119,7 +125,9 @@ func (h *socketWatch) look(s *Session) {
 // bounds by nothing.
 type lockWatch struct {
 	*roster
-	kept int64 // by the locks of the host, the least since sessions were looked at
+	kept   int64             // by the locks of the host, the least since sessions were looked at
+	busy   <-chan struct{}   // a value while there are calls
+	silent map[*Session]bool // those whose locks could not be counted, which was logged
 }
 
 // mostLocks is how many a session may have: 12 MiB of them. To count them takes a look at each descriptor
@@ -127,25 +135,37 @@ type lockWatch struct {
 const (
 	mostLocks = 64 << 10
 	locksStep = 4 << 20
+	// locksTime is how long a look at one session may take: it may have millions of descriptors, and
+	// the others are looked at after it.
+	locksTime = 200 * time.Millisecond
 )
 
 // watch runs as long as the daemon.
 func (h *lockWatch) watch() {
 	h.kept = room.FileLocks()
 	for wait := uncountedSeldom; h.pause(wait); {
-		began := time.Now()
-		if _, busy := h.calls.Live(); busy {
-			kept := room.FileLocks()
-			if kept > h.kept+locksStep {
-				for _, s := range h.live() {
-					h.look(s)
-				}
-				h.kept = kept
-			}
-			h.kept = min(h.kept, kept)
+		select {
+		case <-h.busy:
+		case <-h.ctx.Done():
+			return
 		}
+		began, kept := time.Now(), room.FileLocks()
+		if kept > h.kept+locksStep {
+			h.lookAtAll()
+			h.kept = kept
+		}
+		h.kept = min(h.kept, kept)
 		wait = max(uncountedSeldom, uncountedShare*time.Since(began))
 	}
+}
+
+func (h *lockWatch) lookAtAll() {
+	live := map[*Session]bool{}
+	for _, s := range h.live() {
+		live[s] = true
+		h.look(s)
+	}
+	maps.DeleteFunc(h.silent, func(s *Session, _ bool) bool { return !live[s] })
 }
 
 // look ends the calls of a session that has too many.
@@ -154,7 +174,17 @@ func (h *lockWatch) look(s *Session) {
 		return
 	}
 	sb, ok := s.sandbox().(sandbox.Uncounted)
-	if !ok || sb.FileLocks(mostLocks) <= mostLocks {
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(h.ctx, locksTime)
+	defer cancel()
+	n, err := sb.FileLocks(ctx, mostLocks)
+	if err != nil && !h.silent[s] {
+		h.silent[s] = true
+		s.log.Warn("nobody sees to it that the session has few locks of files", "error", err)
+	}
+	if n <= mostLocks {
 		return
 	}
 	const note = "its programs had too many locks of files (fcntl), which are the host's memory; lock less at once"

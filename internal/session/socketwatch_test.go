@@ -46,7 +46,7 @@ func TestTooManyLocks(t *testing.T) {
 	box := h.host.box(s.ID)
 	x := h.background(s.ID, "echo part; hold")
 	testrig.Eventually(t, "it holds", func() bool { return box.holding.Load() == 1 })
-	watch := lockWatch{roster: h.m.roster}
+	watch := lockWatch{roster: h.m.roster, silent: map[*Session]bool{}}
 	box.fileLocks.Store(mostLocks)
 	watch.look(h.m.live()[0])
 	if box.holding.Load() != 1 || !h.m.live()[0].calls.Writing() {
