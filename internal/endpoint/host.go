@@ -57,6 +57,9 @@ var translated = []struct {
 
 // Translated gives the IPv4 address that an IPv6 one leads to where a gateway translates it.
 func Translated(a netip.Addr) (netip.Addr, bool) {
+	if a.IsLoopback() || a.IsUnspecified() {
+		return netip.Addr{}, false // of ::/96, and IPv6's own
+	}
 	for _, t := range translated {
 		if b := a.As16(); a.Is6() && t.prefix.Contains(a) {
 			return netip.AddrFrom4([4]byte(b[t.at : t.at+4])), true

@@ -207,10 +207,11 @@ func TestLiteralIsDialled(t *testing.T) {
 
 // TestTranslated: a line with IPv4 addresses decides about those of IPv6 that gateways translate to them.
 func TestTranslated(t *testing.T) {
-	s := stackOf(t, "[permission.network]\n\"*\" = \"allow\"\n\"[64:ff9b::/96]\" = \"allow\"\n\"12.0.0.0/24\" = \"deny\"\n\"12.0.1.0/24\" = \"ask\"\n")
+	s := stackOf(t, "[permission.network]\n\"*\" = \"allow\"\n\"[64:ff9b::/96]\" = \"allow\"\n\"12.0.0.0/24\" = \"deny\"\n\"12.0.1.0/24\" = \"ask\"\n\"[::1]\" = \"allow\"\n\"0.0.0.0/8\" = \"deny\"\n")
 	for text, want := range map[string]Action{
 		"64:ff9b::c00:5": Deny, "64:ff9b::12.0.0.5": Deny, "64:ff9b:1::c00:5": Deny, "2002:c00:5::1": Deny, "::c00:5": Deny, "::ffff:12.0.0.5": Deny,
 		"64:ff9b::c00:105": Ask, "64:ff9b::c00:205": Allow, "2001:db8::c00:5": Allow, "64:ff9c::c00:5": Allow,
+		"::1": Allow, // not 0.0.0.1
 	} {
 		e, err := endpoint.Parse("[" + text + "]:443")
 		if err != nil {
