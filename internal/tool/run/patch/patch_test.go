@@ -226,3 +226,20 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestAddedAgain: what is added in the place of a deleted file is a change whatever the file was, so that
+// the answer says nothing of a file that may not be read.
+func TestAddedAgain(t *testing.T) {
+	t.Parallel()
+	for _, content := range []string{"guess\n", "other\n"} {
+		files, err := Parse("*** Begin Patch\n*** Delete File: k\n*** Add File: k\n+guess\n*** End Patch")
+		if err != nil {
+			t.Fatal(err)
+		}
+		same := func(path string) string { return path }
+		changes, err := Plan(t.Context(), files, same, map[string]Old{"k": {Exists: true, Content: []byte(content)}})
+		if err != nil || len(changes) != 1 || string(changes[0].Content) != "guess\n" {
+			t.Errorf("of %q: %+v, %v", content, changes, err)
+		}
+	}
+}

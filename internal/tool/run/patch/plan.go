@@ -50,6 +50,7 @@ type state struct {
 	like    string
 	exec    *bool
 	level   Level
+	added   bool // by the patch
 }
 
 // planner goes through a patch.
@@ -104,7 +105,7 @@ func (p *planner) file(ctx context.Context, f *File) error {
 	case f.Kind == Add && s.exists:
 		return fail("%s exists: a file that is added may not be there; update it, or delete it in the same patch before", plain.Name(f.Path))
 	case f.Kind == Add:
-		*s = state{exists: true, content: []byte(f.Content), like: s.like, exec: f.Exec}
+		*s = state{exists: true, content: []byte(f.Content), like: s.like, exec: f.Exec, added: true}
 		return nil
 	case !s.exists:
 		return fail("%s does not exist: the patch cannot %s it", plain.Name(f.Path), f.Kind)
@@ -145,7 +146,9 @@ func (p *planner) change(path string) (c Change, changes bool) {
 	switch {
 	case !is.exists:
 		return c, was.Exists
-	case !was.Exists || is.exec != nil || is.like != path:
+	// What is added in the place of a file that was deleted counts as a change, whatever it was: or the
+	// answer would say to one who may not read that file whether a guess is its content.
+	case !was.Exists || is.exec != nil || is.like != path || is.added:
 		return c, true
 	}
 	return c, !slices.Equal(was.Content, is.content)
