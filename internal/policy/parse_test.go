@@ -110,7 +110,7 @@ read = "ask"
 		{"path", "tool = 'read'\ninput = { file_path = 'app/.env' }\nexpect = 'ask'\n", ""},
 		{"outside", "tool = 'write'\ninput = { file_path = '../x', content = '' }\nexpect = 'ask'\nrule = 'external_directory \"*\"'\n", ""},
 		{"workdir", "tool = 'bash'\ninput = { command = 'git log > x', workdir = '/srv' }\nexpect = 'ask'\nrule = 'external_directory \"*\"'\n", ""},
-		{"not known before", "tool = 'bash'\ninput = { command = 'git log > src/$X' }\nexpect = 'allow'\n", ""},
+		{"not known before", "tool = 'bash'\ninput = { command = 'git log > src/$X' }\nexpect = 'ask'\nrule = 'external_directory \"*\"'\n", ""},
 		{"tenant", "tool = 'read'\ninput = { file_path = 'x' }\nexpect = 'ask'\ntenant = 'ci'\n", ""},
 		{"profile", "tool = 'edit'\ninput = { file_path = 'x', old_string = 'a', new_string = 'b' }\nexpect = 'deny'\nprofile = 'plan'\n", ""},
 		{"headless", "tool = 'bash'\ninput = { command = 'ls' }\nexpect = 'deny'\nprofile = 'ci'\n", ""},

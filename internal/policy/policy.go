@@ -56,6 +56,9 @@ type Request struct {
 	// Prefixed: Pattern begins with harmless variables, and the command without them is a request
 	// of its own. Lines for everything judge that one alone.
 	Prefixed bool `json:"-"`
+	// Apart: a command that does not run by itself in the worktree's root, so no saved approval of
+	// one line is about it.
+	Apart bool `json:"-"`
 	// Also are other readings of Pattern, with NULs between. Rules that ask or deny are about each
 	// of them, those that allow are not.
 	Also string `json:"-"`

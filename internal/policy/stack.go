@@ -193,10 +193,12 @@ func decider(rules []*rule, above int, q *Request) *rule {
 }
 
 // remembered is the saved approval for a request. What is opaque was approved as
-// the text that it is, never as an example of others.
+// the text that it is, never as an example of others. One line that was approved by itself in
+// the worktree's root does other things in another directory, or with other input.
 func (s *Stack) remembered(q *Request) *rule {
 	for _, r := range s.saved {
-		if q.Opaque && !q.Unknown && r.Permission == q.Permission && r.isText(q.Pattern) || !q.Opaque && r.match(q) {
+		text := r.isText(q.Pattern)
+		if q.Opaque && !q.Unknown && r.Permission == q.Permission && text || !q.Opaque && (!text || !q.Apart) && r.match(q) {
 			return r
 		}
 	}

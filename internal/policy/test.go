@@ -108,7 +108,8 @@ func (p *parser) try(tools *tool.Registry, e *expectation, work *int) error {
 		if err != nil {
 			return refused(e.tool, err)
 		}
-		requests = AsWritten(inv, nil, NoSession)
+		// Of a session that may reach what is a person's: the stricter reading.
+		requests = AsWritten(inv, nil, Places{})
 	}
 	for i := range requests {
 		*work -= p.count * (each + len(requests[i].Pattern))

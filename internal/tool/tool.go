@@ -133,6 +133,9 @@ type Request struct {
 	Also string
 	// Prefixed: Pattern begins with harmless variables, and the command without them is a request too.
 	Prefixed bool
+	// Dir and Apart are those of a command, as shell.Command has them.
+	Dir   string
+	Apart bool
 	// Program is what a command runs, where that is found by a path; nil for others.
 	Program *shell.Program
 	// Why says to people why Pattern is Opaque.

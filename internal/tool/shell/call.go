@@ -17,6 +17,7 @@ type call struct {
 	end   uint   // offset of the end of the text, redirections included
 	dirs  dirs
 	redir string // the redirections as they are written, " >x 2>&1"
+	fed   bool   // it is given input, by a redirection
 	// more: further arguments, which are not in the text, are added at run time.
 	more bool
 	// assigns: variables are set for it, by the shell or by env, other than prefixed.
@@ -58,7 +59,10 @@ func (c *scanner) call(d dirs, s *syntax.Stmt, n *syntax.CallExpr) (ok, bad dirs
 		redir.WriteByte(' ')
 		redir.WriteString(c.slice(from, to))
 	}
-	k.redir = redir.String()
+	k.redir, k.fed = redir.String(), slices.ContainsFunc(s.Redirs, feeds)
+	if k.fed && slices.ContainsFunc(k.args, func(w word) bool { return w.value == "exec" }) {
+		c.facts.fed = true
+	}
 	return c.run(k, c.slice(start, k.end))
 }
 
@@ -101,7 +105,9 @@ func (c *scanner) listed(k *call, text string) {
 	if destroys[strings.TrimSuffix(save, " *")] || save == "" && repeatable(k) {
 		save = exactly(k, short)
 	}
-	written := Command{Text: text, Save: save}
+	dir, apart := k.dirs.only()
+	apart = apart || k.fed || c.fed > 0
+	written := Command{Text: text, Save: save, Dir: dir, Apart: apart}
 	if kind := strings.TrimSuffix(save, " *"); text != kind && !strings.HasPrefix(text, kind+" ") {
 		written.Save = "" // the pattern would not match it
 	}
@@ -110,7 +116,7 @@ func (c *scanner) listed(k *call, text string) {
 	if short != text {
 		written.Prefixed = k.prefixed
 		c.command(written)
-		written = Command{Text: short, Save: save}
+		written = Command{Text: short, Save: save, Dir: dir, Apart: apart}
 	}
 	written.Program = program
 	c.command(written)
@@ -121,7 +127,7 @@ func (c *scanner) listed(k *call, text string) {
 		} else if i := unknownKind(&rest); i > 0 {
 			c.looseKind(k, rest.args[i])
 		}
-		c.command(Command{Text: c.plainForm(slices.Concat(k.args[:1], k.args[1+n:]), k.redir, text)})
+		c.command(Command{Text: c.plainForm(slices.Concat(k.args[:1], k.args[1+n:]), k.redir, text), Apart: true})
 	}
 }
 

@@ -24,6 +24,14 @@ var (
 	noDirs   = dirs{}
 )
 
+// only is the one directory that d is; apart where there are more, or none is known.
+func (d dirs) only() (dir string, apart bool) {
+	if d.lost || len(d.list) != 1 {
+		return "", true
+	}
+	return d.list[0], false
+}
+
 // or is wherever d or e may be.
 func (d dirs) or(e dirs) dirs {
 	if d.lost || e.lost {

@@ -32,7 +32,9 @@ func (c *scanner) parts(d dirs, list []syntax.WordPart, quoted bool) {
 		case *syntax.CmdSubst:
 			c.substitution(d, p)
 		case *syntax.ProcSubst:
+			c.fed++ // of >( )
 			c.nested(p.Rparen, func() { c.list(d, p.Stmts) })
+			c.fed--
 		case *syntax.ArithmExp:
 			c.arithmetic(d, p.X)
 		case *syntax.ExtGlob:

@@ -9,6 +9,9 @@ type facts struct {
 	// array's elements; "" for none.
 	list string
 
+	// fed: the shell itself is given other input, and with it what runs from there on.
+	fed bool
+
 	// twice counts the scripts that are read in two ways.
 	twice int
 
@@ -56,6 +59,11 @@ func (f *findings) conclude() {
 	all := f.facts
 	if all.arrays && all.list != "" {
 		f.opaque("%s may be a list for an array, which is expanded again", shorten(all.list))
+	}
+	if all.fed {
+		for i := range f.out.Commands {
+			f.out.Commands[i].Apart = true
+		}
 	}
 	if len(all.opened) == 0 {
 		return

@@ -83,8 +83,9 @@ func (c *scanner) otherReadings(k *call) []string {
 			add(at{p.next + 1, append(slices.Clip(p.kind), o), p.after})
 			continue
 		}
-		takes := p.next+1 < len(k.args) && o.value != "--" && !strings.Contains(o.text, "=")
-		if !takes || !kindOptions[k.name][o.value] {
+		// Of one that goes on with what is only known at run time both readings are made.
+		takes := p.next+1 < len(k.args) && (!o.fixed || o.value != "--" && !strings.Contains(o.text, "="))
+		if !takes || !o.fixed || !kindOptions[k.name][o.value] {
 			add(at{p.next + 1, p.kind, true})
 		}
 		if takes {

@@ -23,6 +23,9 @@ func TestOptionsBeforeTheKind(t *testing.T) {
 		"gh -R a/b pr merge 1":                       {"gh pr merge 1"},
 		"gh pr -R a/b merge 1":                       {"gh pr merge 1"},
 		"/usr/bin/docker --context x run a >f":       {"docker run a >f"},
+		`docker "-H$X" run a`:                        {"docker run a", "docker a"},
+		`npm "--registry$X" publish p`:               {"npm publish p", "npm p"},
+		`docker "-l${X#=}" info run a`:               {"docker info run a", "docker run a"},
 		"kubectl get pods -n x":                      nil,
 		"npm publish --tag x":                        nil,
 		"ls -l x":                                    nil,
@@ -79,6 +82,21 @@ func TestLooseKinds(t *testing.T) {
 	} {
 		if r := Scan(text, Options{Home: "/w"}); r.Opaque {
 			t.Errorf("%s is opaque: %s", text, r.Why)
+		}
+	}
+}
+
+// TestGitOptionsOfUnknownValue: an option of git's that goes on with a value may have all of it in one word,
+// or the next word as its value.
+func TestGitOptionsOfUnknownValue(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{`git "--git-dir$X" push origin main`, `git "-C$X" push origin main`, `git "--work-tree${X#=}" push origin main`} {
+		var got []string
+		for _, c := range Scan(text, Options{Home: "/home/tool"}).Commands {
+			got = append(got, c.Text)
+		}
+		if !slices.Contains(got, "git push origin main") || !slices.Contains(got, "git origin main") {
+			t.Errorf("%s: readings %q", text, got)
 		}
 	}
 }

@@ -57,12 +57,21 @@ func descriptor(w word) bool {
 	return w.fixed && w.value != "" && (w.value == "-" || digits(strings.TrimSuffix(w.value, "-")))
 }
 
+// feeds reports whether r gives a command what it may read.
+func feeds(r *syntax.Redirect) bool {
+	switch r.Op {
+	case syntax.RdrIn, syntax.RdrInOut, syntax.DplIn, syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc:
+		return true
+	}
+	return false
+}
+
 // redirected is the descriptor that r redirects.
 func (c *scanner) redirected(r *syntax.Redirect) int {
 	switch {
 	case r.N != nil:
 		return c.number(r.N.Value)
-	case r.Op == syntax.RdrIn, r.Op == syntax.RdrInOut, r.Op == syntax.DplIn, r.Op == syntax.Hdoc, r.Op == syntax.DashHdoc, r.Op == syntax.WordHdoc:
+	case feeds(r):
 		return 0
 	}
 	return 1

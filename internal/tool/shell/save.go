@@ -96,9 +96,9 @@ func leadingOptions(k *call) []int {
 			ends = append(ends, n)
 			continue
 		}
-		option := k.args[n+1].value
-		value := !strings.Contains(option, "=") && !gitAlone[option] && n+2 < len(k.args)
-		if (!value || !gitValues[option]) && !slices.Contains(at, n+1) {
+		option, known := k.args[n+1].value, k.args[n+1].fixed
+		value := (!known || !strings.Contains(option, "=") && !gitAlone[option]) && n+2 < len(k.args)
+		if (!value || !known || !gitValues[option]) && !slices.Contains(at, n+1) {
 			at = append(at, n+1)
 		}
 		if value && !slices.Contains(at, n+2) {
@@ -198,7 +198,7 @@ const maxExact = 1000
 // "" where there is none.
 func exactly(k *call, text string) string {
 	unknown := slices.ContainsFunc(k.args, func(w word) bool { return !w.fixed })
-	if unknown || len(text) > maxExact || strings.ContainsAny(text, "*?") {
+	if unknown || len(text) > maxExact || strings.ContainsAny(text, "*?") || strings.ContainsAny(k.redir, "$`") {
 		return ""
 	}
 	return text

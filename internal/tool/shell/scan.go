@@ -81,6 +81,11 @@ type Command struct {
 	// Prefixed: Text begins with variables that are harmless, and the plain form without them
 	// is listed too, which says what it does.
 	Prefixed bool
+	// Dir is where it runs, absolute or relative to where the text starts: "" is that place.
+	Dir string
+	// Apart: it may run in more places than one or be given input by another part of the text, so
+	// a yes to the line by itself is none to this one.
+	Apart bool
 	// Program is what it runs where that is found by a path, with Text in plain form; nil where
 	// the text has none.
 	Program *Program
@@ -135,6 +140,7 @@ type scanner struct {
 	posix         bool   // the text is read as a POSIX shell reads it, not as bash
 	level         int    // of substitutions and subshells
 	depth         int    // of scripts and wrappers
+	fed           int    // parts around it that are given input
 	scratch       []byte // for plain forms
 
 	src string // what positions refer to
@@ -149,6 +155,6 @@ type scanner struct {
 // inner is a scanner for a script inside of c's text.
 func (c *scanner) inner() *scanner {
 	return &scanner{
-		findings: c.findings, home: c.home, workdir: c.workdir, posix: c.posix, level: c.level, depth: c.depth + 1,
+		findings: c.findings, home: c.home, workdir: c.workdir, posix: c.posix, level: c.level, depth: c.depth + 1, fed: c.fed,
 	}
 }

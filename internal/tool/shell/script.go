@@ -127,6 +127,10 @@ func (c *scanner) stmt(d dirs, s *syntax.Stmt) (ok, bad dirs) {
 	}
 	if call, is := s.Cmd.(*syntax.CallExpr); is || s.Cmd == nil {
 		ok, bad = c.call(d, s, call)
+	} else if slices.ContainsFunc(s.Redirs, feeds) {
+		c.fed++
+		ok, bad = c.compound(d, s)
+		c.fed--
 	} else {
 		ok, bad = c.compound(d, s)
 	}
@@ -220,7 +224,9 @@ func (c *scanner) binary(d dirs, cmd *syntax.BinaryCmd) (ok, bad dirs) {
 			if b.Op == syntax.PipeAll {
 				c.facts.duplicate(2, 1)
 			}
+			c.fed++
 			c.stmt(d, b.Y)
+			c.fed--
 			ok, bad = d, d
 		}
 	}

@@ -87,11 +87,11 @@ var harmlessVariables = []struct {
 	{[]string{"TZ"}, regexp.MustCompile(`^([A-Za-z][A-Za-z0-9_+/-]*)?$`), "the name of a time zone"},
 	{
 		[]string{"TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES"},
-		regexp.MustCompile(`^[A-Za-z0-9_.+-]*$`), "letters, digits and `_.+-`",
+		regexp.MustCompile(`^([A-Za-z0-9_.+][A-Za-z0-9_.+-]*)?$`), "letters, digits and `_.+-`, no `-` first",
 	},
 	{
 		[]string{"CI", "DEBUG", "VERBOSE", "RUST_BACKTRACE", "RUST_LIB_BACKTRACE", "RUST_LOG", "GOTRACEBACK"},
-		regexp.MustCompile(`^[A-Za-z0-9_.,:=*-]*$`), "letters, digits and `_.,:=*-`",
+		regexp.MustCompile(`^([A-Za-z0-9_.,:=*][A-Za-z0-9_.,:=*-]*)?$`), "letters, digits and `_.,:=*-`, no `-` first",
 	},
 	{
 		[]string{"CGO_ENABLED", "GOARCH", "GOMAXPROCS", "GOOS", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "SOURCE_DATE_EPOCH"},
