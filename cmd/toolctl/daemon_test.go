@@ -143,7 +143,7 @@ func TestEvents(t *testing.T) {
 		<-r.Context().Done() // that was all of it, also where the stream goes on
 	}})
 	r := d.ctl("events", "--session", fakeSession, "--type", "call.*")
-	r.want(t, 0, `title="\u001b[2J"`, "")
+	r.want(t, 0, `{"title":"\u001b[2J"}`, "")
 	if strings.Count(r.stdout, "\n") != 1 {
 		t.Errorf("printed %q", r.stdout)
 	}
