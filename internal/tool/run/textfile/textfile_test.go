@@ -108,3 +108,16 @@ func FuzzPixels(f *testing.F) {
 		}
 	})
 }
+
+// TestLineEnds: how lines end is said of the lines that have an end; a carriage return elsewhere is none.
+func TestLineEnds(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]Ends{
+		"": None, "a": None, "a\r": None, "\n": LF, "a\nb": LF, "a\rb\n": LF, "\r\n": CRLF, "a\r\nb": CRLF, "a\r\nb\r\n": CRLF,
+		"a\r\nb\n": Mixed, "a\nb\r\n": Mixed,
+	} {
+		if got := LineEnds([]byte(text)); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
