@@ -49,8 +49,8 @@ type running struct {
 	bill   usage         // of the whole group
 	before time.Duration // processor time that was used before it was ours
 	dying  time.Duration
-	asked  <-chan time.Time // when the grace is over; nil: they were not asked to end
-	git    bool             // a git was killed that may have left locks
+	asked  time.Time // when the grace is over; zero: they were not asked to end
+	git    bool      // a git was killed that may have left locks
 }
 
 // Run is run.Env's Exec: it starts c and returns when its leader has ended and what it
@@ -174,7 +174,7 @@ func (r *running) wait(ctx context.Context, timeout time.Duration) (ended, error
 		select {
 		case e := <-r.exit:
 			return e, nil
-		case <-r.asked:
+		case <-time.After(time.Until(r.asked)):
 		}
 	}
 	r.kill(r.group.pids())
@@ -200,8 +200,8 @@ func (r *running) ask(pids []int) bool {
 		_ = unix.Kill(pid, unix.SIGTERM)
 		_ = unix.Kill(pid, unix.SIGCONT) // a stopped process has to see it
 	}
-	if r.asked == nil {
-		r.asked = time.After(grace)
+	if r.asked.IsZero() {
+		r.asked = time.Now().Add(grace)
 	}
 	return true
 }
@@ -217,12 +217,11 @@ func (r *running) kill(pids []int) {
 // processes that had to be ended, and names of them. Output that is already in a pipe is
 // still read afterwards, however long the daemon is away.
 func (r *running) settle() (ended int, names []string) {
-	late := time.NewTimer(drain)
-	defer late.Stop()
-	quiet := r.closed(late.C) && r.reason != run.ReasonOutputLimit
+	late := time.Now().Add(drain)
+	quiet := r.closed(late) && r.reason != run.ReasonOutputLimit
 	r.group.bill(&r.bill)
 	r.limit = r.group.limit()
-	if quiet && r.emptied(late.C) || r.group.empty() {
+	if quiet && r.emptied(late) || r.group.empty() {
 		r.finish()
 		return 0, nil
 	}
@@ -238,14 +237,13 @@ func (r *running) settle() (ended int, names []string) {
 }
 
 // emptied waits until nobody of the group is alive; it is false when that has not come
-// about by the time that late says.
-func (r *running) emptied(late <-chan time.Time) bool {
+// about by then.
+func (r *running) emptied(late time.Time) bool {
 	for wait := drainPoll; !r.group.empty(); wait = min(2*wait, 100*drainPoll) {
-		select {
-		case <-late:
+		if time.Now().After(late) {
 			return false
-		case <-time.After(wait):
 		}
+		time.Sleep(wait)
 	}
 	return true
 }
@@ -275,12 +273,14 @@ func nameOf(pid int) string {
 }
 
 // closed waits until nobody can write any more; it is false when that has not
-// come about in time.
-func (r *running) closed(late <-chan time.Time) bool {
+// come about by then.
+func (r *running) closed(late time.Time) bool {
+	t := time.NewTimer(time.Until(late))
+	defer t.Stop()
 	for _, p := range r.pumps {
 		select {
 		case <-p.done:
-		case <-late:
+		case <-t.C:
 			return false
 		}
 	}

@@ -31,6 +31,28 @@ func TestUndyingProgram(t *testing.T) {
 	}
 }
 
+// hanging is a group with a process that does not end.
+type hanging struct {
+	tagged
+	pid int
+}
+
+func (g *hanging) pids() []int { return []int{g.pid} }
+func (g *hanging) empty() bool { return false }
+func (g *hanging) kill()       {}
+
+// A program that does not end, and what it has left, hold up a call no longer than the times that
+// they are given.
+func TestUndyingGroup(t *testing.T) {
+	t.Parallel()
+	child := newSleeper(t)
+	r := &running{group: &hanging{pid: child}, reason: run.ReasonAborted}
+	r.asked = time.Now().Add(-time.Second) // its leader had all of the grace
+	if n, _ := r.settle(); n != 1 {
+		t.Errorf("%d processes were to be ended", n)
+	}
+}
+
 // newSleeper is a process that may be killed.
 func newSleeper(t *testing.T) int {
 	t.Helper()
