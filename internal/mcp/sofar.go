@@ -3,7 +3,6 @@ package mcp
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -49,8 +48,7 @@ func (t *tail) end() []byte {
 func (t *tail) text() string {
 	b := t.end()
 	var screen plain.Screen
-	text := string(screen.Write(b))
-	text = strings.ToValidUTF8(text+string(screen.Rest()), "\uFFFD")
+	text := strings.ToValidUTF8(string(screen.All(b)), "\uFFFD")
 	if left := plain.NotShown(screen.Redraws, screen.Controls); left != "" {
 		text = strings.TrimRight(text, "\n") + "\n(not shown: " + left + ")\n"
 	}
@@ -63,8 +61,7 @@ func (t *tail) text() string {
 // lastLine is the last line that has something in it.
 func (t *tail) lastLine() string {
 	var screen plain.Screen
-	b := screen.Write(t.end())
-	b = bytes.TrimRight(append(slices.Clip(b), screen.Rest()...), "\r\n \t")
+	b := bytes.TrimRight(screen.All(t.end()), "\r\n \t")
 	if i := bytes.LastIndexAny(b, "\r\n"); i >= 0 {
 		b = b[i+1:]
 	}

@@ -84,6 +84,9 @@ func (s *Screen) Rest() []byte {
 	return append(s.line, s.control...)
 }
 
+// All is what a whole text leaves on an empty screen.
+func (s *Screen) All(p []byte) []byte { return append(slices.Clip(s.Write(p)), s.Rest()...) }
+
 // text adds to the line, where the cursor is.
 func (s *Screen) text(p []byte) {
 	if s.anew {
@@ -187,27 +190,26 @@ func after(begun []byte, c byte) int {
 	case len(begun) == 1:
 		return broken
 	case begun[1] == '[': // CSI: parameters, then a letter
-		switch {
-		case c >= 0x40 && c <= 0x7e:
-			return whole
-		case c >= 0x20 && c <= 0x3f:
-			return inside
-		}
-		return broken
+		return ending(c, 0x40)
 	case begun[1] <= 0x2f: // such as ESC ( B
-		switch {
-		case c >= 0x30 && c <= 0x7e:
-			return whole
-		case c >= 0x20 && c <= 0x2f:
-			return inside
-		}
-		return broken
+		return ending(c, 0x30)
 	case c == '\a' && begun[1] == ']', c == '\\' && begun[len(begun)-1] == '\x1b': // a string, such as a title
 		return whole
 	case c == '\n' || c == '\r' || begun[len(begun)-1] == '\x1b':
 		return broken
 	}
 	return inside
+}
+
+// ending says what c is for a sequence that a byte from first on ends.
+func ending(c, first byte) int {
+	switch {
+	case c < 0x20 || c > 0x7e:
+		return broken
+	case c < first:
+		return inside
+	}
+	return whole
 }
 
 // NotShown says what a Screen left out; "" where that is nothing.
