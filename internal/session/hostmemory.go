@@ -13,7 +13,7 @@ import (
 type hostMemory struct {
 	look  func() (room.Volume, error) // room.Memory; tests replace it
 	level atomic.Int32                // a room.Level
-	stops atomic.Int64                // sessions whose calls were stopped, for sockets too
+	stops atomic.Int64                // sessions whose calls were stopped, for sockets and locks too
 }
 
 const freesMemory = "wait until calls have ended, end sessions (toolctl session rm), or have memory freed on the host"

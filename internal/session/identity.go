@@ -1,10 +1,9 @@
 package session
 
 import (
-	"strings"
-
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/session/elsewhere"
 )
 
 // settleIdentity gives a session the identity that its commits have: what is asked for, else
@@ -26,8 +25,7 @@ func gitConfig(i *client.GitIdentity) string {
 	if i == nil {
 		return ""
 	}
-	value := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-	return "[user]\n\tname = \"" + value.Replace(i.Name) + "\"\n\temail = \"" + value.Replace(i.Email) + "\"\n"
+	return "[user]\n\tname = " + elsewhere.Value(i.Name) + "\n\temail = " + elsewhere.Value(i.Email) + "\n"
 }
 
 // authorless is the note of a session on a repository in which git commit finds no author.

@@ -43,15 +43,18 @@ func (h memoryWatch) watch() {
 		}
 		if last = h.most(); last != nil {
 			at = time.Now()
-			h.stop(last)
+			stopForMemory(h.memory, last, "the host's memory is nearly full, and this session had most of it; try again with less at once",
+				"calls were stopped: the host's memory is nearly full")
 		}
 	}
 }
 
-func (h memoryWatch) stop(s *Session) {
-	if n := s.calls.StopWriting(run.ReasonMemory, "the host's memory is nearly full, and this session had most of it; try again with less at once"); n > 0 {
-		h.memory.stops.Add(1)
-		s.log.Warn("calls were stopped: the host's memory is nearly full", "calls", n)
+// stopForMemory ends the calls of s that may write, since it takes too much of the host's memory:
+// note is what they answer with, why what is logged, with more.
+func stopForMemory(h *hostMemory, s *Session, note, why string, more ...any) {
+	if n := s.calls.StopWriting(run.ReasonMemory, note); n > 0 {
+		h.stops.Add(1)
+		s.log.Warn(why, append([]any{"calls", n}, more...)...)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/room"
-	"github.com/toold/toold/internal/tool/run"
 )
 
 // socketWatch watches over what the kernel keeps for programs and counts in the memory of no
@@ -49,7 +48,7 @@ func (h *socketWatch) watch() {
 		began, kept := time.Now(), room.Sockets()
 		if began.Sub(all) >= uncountedSeldom || kept > h.kept+uncountedStep {
 			all, h.kept = began, kept
-			h.lookAtAll()
+			lookAtAll(h.roster, h.look, h.much, h.silent)
 		} else {
 			h.kept = min(h.kept, kept)
 			for s := range h.much {
@@ -81,15 +80,16 @@ func (h *socketWatch) await(wait time.Duration) bool {
 	return false
 }
 
-func (h *socketWatch) lookAtAll() {
+// lookAtAll calls look for each live session, and takes those that are over out of what is known.
+func lookAtAll(r *roster, look func(*Session), known ...map[*Session]bool) {
 	live := map[*Session]bool{}
-	for _, s := range h.live() {
+	for _, s := range r.live() {
 		live[s] = true
-		h.look(s)
+		look(s)
 	}
-	over := func(s *Session, _ bool) bool { return !live[s] }
-	maps.DeleteFunc(h.much, over)
-	maps.DeleteFunc(h.silent, over)
+	for _, m := range known {
+		maps.DeleteFunc(m, func(s *Session, _ bool) bool { return !live[s] })
+	}
 }
 
 // look ends the calls of a session that has too much.
@@ -114,11 +114,8 @@ func (h *socketWatch) look(s *Session) {
 		return
 	}
 	const note = "its sockets kept too much of the host's memory beside that of the session; have fewer of them open, or read from them what has arrived"
-	if stopped := s.calls.StopWriting(run.ReasonMemory, note); stopped > 0 {
-		h.memory.stops.Add(1)
-		s.log.Warn("calls were stopped: their sockets keep too much of the host's memory",
-			"calls", stopped, "kept", client.Size(n).String(), "most", client.Size(mostUncounted).String())
-	}
+	stopForMemory(h.memory, s, note, "calls were stopped: their sockets keep too much of the host's memory",
+		"kept", client.Size(n).String(), "most", client.Size(mostUncounted).String())
 }
 
 // lockWatch watches over the locks of files that programs have, which the kernel counts for nobody and
@@ -151,21 +148,12 @@ func (h *lockWatch) watch() {
 		}
 		began, kept := time.Now(), room.FileLocks()
 		if kept > h.kept+locksStep {
-			h.lookAtAll()
+			lookAtAll(h.roster, h.look, h.silent)
 			h.kept = kept
 		}
 		h.kept = min(h.kept, kept)
 		wait = max(uncountedSeldom, uncountedShare*time.Since(began))
 	}
-}
-
-func (h *lockWatch) lookAtAll() {
-	live := map[*Session]bool{}
-	for _, s := range h.live() {
-		live[s] = true
-		h.look(s)
-	}
-	maps.DeleteFunc(h.silent, func(s *Session, _ bool) bool { return !live[s] })
 }
 
 // look ends the calls of a session that has too many.
@@ -188,8 +176,5 @@ func (h *lockWatch) look(s *Session) {
 		return
 	}
 	const note = "its programs had too many locks of files (fcntl), which are the host's memory; lock less at once"
-	if stopped := s.calls.StopWriting(run.ReasonMemory, note); stopped > 0 {
-		h.memory.stops.Add(1)
-		s.log.Warn("calls were stopped: they have too many locks of files", "calls", stopped, "most", mostLocks)
-	}
+	stopForMemory(h.memory, s, note, "calls were stopped: they have too many locks of files", "most", mostLocks)
 }

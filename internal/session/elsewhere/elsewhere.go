@@ -120,10 +120,14 @@ func (v *View) Config() string {
 	}
 	config := "[core]\n\tcheckStat = minimal\n"
 	if v.part {
-		top := strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(path.Dir(v.Mount.Target))
-		config += "[safe]\n\tdirectory = \"" + top + "\"\n"
+		config += "[safe]\n\tdirectory = " + Value(path.Dir(v.Mount.Target)) + "\n"
 	}
 	return config
+}
+
+// Value is s, which has no line's end, as a value of git's configuration.
+func Value(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
 // broken says why git does not work in a worktree, and what to do.
