@@ -17,6 +17,7 @@ import (
 	"github.com/toold/toold/internal/cache/builtin"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/session/room"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // TestRealOwnWriters: all that the daemon itself writes for somebody to the disk of its state directory
@@ -104,7 +105,13 @@ func TestRealOwnWriters(t *testing.T) {
 			t.Errorf("%s has left %s; it was %s", w.name, now, before)
 		}
 	}
+	// The watch ends what writes when it has seen the full disk, until it sees that there is room.
+	sees := func(want room.Level) {
+		testrig.Eventually(t, fmt.Sprintf("the watch sees level %d", want), func() bool { return room.Level(a.m.disk.level.Load()) == want })
+	}
+	sees(room.Tight)
 	a.m.Reload(set)
+	sees(room.Enough)
 	for _, w := range writers {
 		if err := w.do(); err != nil {
 			t.Errorf("%s when there is room: %v", w.name, err)
