@@ -13,25 +13,39 @@ import (
 // whyElsewhere is why a command is opaque of which it is not known where it starts.
 const whyElsewhere = "it is not known which directory it runs in"
 
-// program lists the command q, which runs p, once for each file that p may be.
+// program lists the command q, which runs p, once for each directory that it may run in.
 func (m *mapping) program(q Request, p *shell.Program) {
 	if m.Dir == "" {
 		q.Opaque, q.Why, q.Save = true, whyElsewhere, ""
 		m.elsewhere(&q)
-	}
-	if len(p.Names) == 0 || m.Dir == "" {
 		m.all = append(m.all, q)
 		return
 	}
-	for _, name := range p.Names {
-		each, is := q, Under(m.Dir, name)
-		also := m.spellings(p, is)
-		if is != Under(m.Worktree, p.Word) {
-			each.Pattern, each.Save = p.As(m.fromWorktree(p, is)), ""
-			also = append(also, q.Pattern)
+	if p.Places == 0 {
+		m.all = append(m.all, q) // it is not reached
+	}
+	for place := range p.Places {
+		each, paths, there := q, words(p), false
+		var also []string
+		for n := range p.Files {
+			f := &p.Files[n]
+			for i, name := range f.Names {
+				if !f.Moved && i != min(place, len(f.Names)-1) {
+					continue
+				}
+				is := Under(m.Dir, name)
+				also = m.spellings(also, p, n, is)
+				if to, ok := m.Resolve(name); ok && to.Path != is {
+					also = m.spellings(also, p, n, to.Path)
+				}
+				if !f.Moved && is != Under(m.Worktree, f.Word) {
+					paths[n], there = m.fromWorktree(f, is), true
+				}
+			}
 		}
-		if to, ok := m.Resolve(name); ok && to.Path != is {
-			also = append(also, m.spellings(p, to.Path)...)
+		if there {
+			each.Pattern, each.Save = p.As(paths...), ""
+			also = append(also, q.Pattern)
 		}
 		if q.Also != "" {
 			also = append(also, q.Also)
@@ -41,32 +55,41 @@ func (m *mapping) program(q Request, p *shell.Program) {
 	}
 }
 
-// fromWorktree is how one names a file in the worktree's root as p does.
-func (m *mapping) fromWorktree(p *shell.Program, file string) string {
+// words are the paths of p as the command has them.
+func words(p *shell.Program) []string {
+	all := make([]string, len(p.Files))
+	for i := range p.Files {
+		all[i] = p.Files[i].Word
+	}
+	return all
+}
+
+// fromWorktree is how one names a file in the worktree's root as f does.
+func (m *mapping) fromWorktree(f *shell.File, file string) string {
 	relative := RelativeTo(m.Worktree, file)
 	switch {
 	case relative == "":
 		return file
-	case strings.HasPrefix(p.Word, ".") || !p.Script && !strings.Contains(relative, "/"):
+	case strings.HasPrefix(f.Word, ".") || !f.Script && !strings.Contains(relative, "/"):
 		return "./" + relative
 	}
 	return relative
 }
 
-// spellings are the command of p with each of the paths by which a file may be meant.
-func (m *mapping) spellings(p *shell.Program, file string) []string {
+// spellings adds to all the command of p with each of the paths by which file may be meant in the place of path n.
+func (m *mapping) spellings(all []string, p *shell.Program, n int, file string) []string {
 	paths := append(make([]string, 0, 3), file)
 	if relative := RelativeTo(m.Worktree, file); relative != "" {
 		paths = append(paths, "./"+relative)
-		if p.Script || strings.Contains(relative, "/") {
+		if p.Files[n].Script || strings.Contains(relative, "/") {
 			paths = append(paths, relative)
 		}
 	}
-	all := make([]string, 0, 8)
-	for _, name := range paths {
-		as := p.As(name)
-		if all = append(all, as); p.Plain(name) != as {
-			all = append(all, p.Plain(name))
+	each := words(p)
+	for _, each[n] = range paths {
+		as, plain := p.As(each...), p.Plain(each...)
+		if all = append(all, as); plain != as {
+			all = append(all, plain)
 		}
 	}
 	return all

@@ -32,6 +32,13 @@ var programs = []string{
 	"./X", "./X a b", "d/X", "sh X", "sh ./X", "bash -e ./X a", "sh -ec ./X", ". ./X", "source X", "dash d/X", "python3 X", "python3 -u ./X", "node d/X", "perl X",
 	"env ./X", "env A=1 ./X", "nice -n 5 ./X", "timeout 5 ./X", "xargs ./X", "xargs -n1 sh X", "find . -exec ./X {} +", "exec ./X", "command ./X", "time ./X",
 	"nohup d/X &", "sudo ./X", "(./X)", "{ ./X; }", "if ./X; then :; fi", "echo $(./X)", "cat <(./X)", "! ./X", "./X | cat", "sh -c './X'", "env bash -c 'd/X'",
+	"./.venv/bin/python X", "/opt/venv/bin/python3.12 -u X", "python3.12 X", "python3.13t ./X", "pypy3 X", "python -W ignore X", "python -X dev X", "python3 -Wignore -Xdev X a",
+	"node --require /a X", "node -r ./a X", "node --import=./a X", "node --new-option X a", "node --new-option v X", "node20 --max-old-space-size=64 X", "node inspect X",
+	"perl -Ilib X", "perl -I lib -Mstrict X", "perl5.36.0 -w X", "ruby -r./a -W0 X", "ruby -C d X", "php8.2 -d a=b -f X", "lua5.4 -l a X", "tclsh8.6 -encoding utf-8 X", "bash -O extglob X",
+	"tsx watch X", "ts-node -P t.json X", "deno run -A X", "deno run --allow-read=/tmp --config d.json X", "bun X", "bun run --hot X", "go run ./X", "go run -race -tags a X", "java -cp lib X", "awk -f X a", "sed -n -f X a",
+	"uv run X", "uv run python X", "uv --quiet run --with a python3.12 -u X", "uv run ./X", "poetry run python X", "poetry run ./X", "pipenv run python X", "pdm run X", "hatch run python X", "npx tsx X", "npx -y tsx@4 X",
+	"npm exec -- tsx X", "pnpm exec tsx X", "pnpm tsx X", "yarn node X", "bunx tsx X", "bundle exec ruby X", "conda run -n e python X", "cross-env A=b node X", "coverage run -p X", "Rscript --vanilla X", "fish X",
+	"env uv run X", "nice ./.venv/bin/python -W ignore X", "python3 $ARGS X", "node $A $B X", "xargs python3 X",
 	"'./X'", `./"X"`, "./X >/dev/null", "f() { ./X; }; f", "while ./X; do :; done",
 }
 

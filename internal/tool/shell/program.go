@@ -5,102 +5,269 @@ import (
 	"strings"
 )
 
-// Program is a program that is named by its path, or the script that a shell or an
-// interpreter is given: which file it is depends on the directory that the command runs in.
+// Program is what a command runs that is named by a path: the program itself, and the script that a
+// shell or an interpreter is given. Which files they are depends on the directory that the command
+// runs in.
 type Program struct {
+	// Files are in the order of the command.
+	Files []File
+	// Places is how many directories it may run in.
+	Places int
+
+	around []string // the command in plain form before, between and behind the paths
+}
+
+// File is one path of a Program.
+type File struct {
 	// Word is the path as the command has it, without quotes; a "~" is written out.
 	Word string
-	// Names are the paths that it may be, absolute or relative to where the command starts:
-	// one for each directory that the shell may be in.
+	// Names are the paths that it may be, absolute or relative to where the text starts: one for
+	// each of the Program's Places, unless it is Moved.
 	Names []string
 	// Script: it is an argument. Then a name without a slash is a path too.
 	Script bool
+	// Moved: the command says itself which directory the path leads from, so that another Word is
+	// never the same file.
+	Moved bool
 
-	head, tail string // the command in plain form, before and behind the path
+	pattern bool // Word has wildcards
 }
 
-// As is the command with path in the place of its program, as one would write it.
-func (p *Program) As(path string) string {
-	if !needsNoQuotes(path) {
-		path = quoted(path)
-	}
-	return p.Plain(path)
+// As is the command with paths in the place of its own, as one would write it.
+func (p *Program) As(paths ...string) string {
+	return p.join(paths, func(i int, path string) string {
+		if p.Files[i].pattern || needsNoQuotes(path) {
+			return path
+		}
+		return quoted(path)
+	})
 }
 
 // Plain is As without quotes: another command may be written so.
-func (p *Program) Plain(path string) string { return p.head + path + p.tail }
+func (p *Program) Plain(paths ...string) string {
+	return p.join(paths, func(_ int, path string) string { return path })
+}
+
+func (p *Program) join(paths []string, write func(int, string) string) string {
+	var b strings.Builder
+	for i, path := range paths {
+		b.WriteString(p.around[i])
+		b.WriteString(write(i, path))
+	}
+	b.WriteString(p.around[len(paths)])
+	return b.String()
+}
+
+// same reports whether p and q run the same files.
+func (p *Program) same(q *Program) bool {
+	return p.Places == q.Places && slices.EqualFunc(p.Files, q.Files, func(f, g File) bool { return slices.Equal(f.Names, g.Names) })
+}
 
 // InDirectory is a command that is run in dir.
 func InDirectory(dir, command string) string { return "cd " + quoted(dir) + " && " + command }
 
-// scriptReaders are the programs whose first operand is a script, beside shells, with the letters of
-// the options after which it is none: the script is an argument then, or a module.
-var scriptReaders = map[string]string{
-	".": "", "source": "", "python": "cm", "python2": "cm", "python3": "cm", "node": "ep", "nodejs": "ep",
-	"perl": "eE", "ruby": "e", "php": "rBRE", "lua": "e", "tclsh": "",
+// maxFiles bounds the words of a command that may be a file which it runs.
+const maxFiles = 8
+
+// fileAt is a word of a command that is, or may be, the path of a file which the command runs.
+type fileAt struct {
+	arg, from int // the index of the word, and where in its value the path begins
+	dirs      dirs
+	moved     bool
 }
 
-// program finds the program of k, and where it may be; nil where its name is no path. Where that
+// program finds what k runs, and where that may be; nil where no path names it. Where that
 // is not known, the text is opaque.
 func (c *scanner) program(k *call) *Program {
-	i := programAt(k)
-	if i < 0 {
+	if strings.IndexByte(k.name, '/') < 0 && interpreterOf(k.name) == nil {
 		return nil
 	}
-	w := k.args[i]
-	name, known := c.literal(w)
-	if !known {
-		c.opaque("where %s is, is only known at run time", shorten(w.text))
+	found, _ := files(c, k)
+	if len(found) > maxFiles {
+		c.opaque("which of its arguments %s runs, is not known", k.name)
+		found = found[:maxFiles]
+	}
+	p := &Program{}
+	b, next := c.scratch[:0], 0
+	for _, at := range found {
+		w := k.args[at.arg]
+		f, known := c.fileOf(w, at)
+		if !known {
+			c.opaque("where %s is, is only known at run time", shorten(w.text))
+			return nil
+		}
+		if !f.Moved {
+			p.Places = max(p.Places, len(f.Names))
+		}
+		for ; next < at.arg; next++ {
+			b = append(appendPlain(b, k.args[next], next == 0), ' ')
+		}
+		b = append(b, w.value[:at.from]...)
+		p.Files, p.around, b = append(p.Files, f), append(p.around, string(b)), b[:0]
+		next++
+		if next < len(k.args) {
+			b = append(b, ' ')
+		}
+		if at.arg > 0 {
+			rest := w
+			rest.value, rest.tilde = w.value[at.from:], w.tilde && at.from == 0
+			c.resolve(at.dirs, w.text, rest, false) // as for a program, whatever it is called
+		}
+	}
+	if p.Files == nil {
 		return nil
 	}
-	p := &Program{Word: name, Names: k.dirs.names(name), Script: i > 0}
-	if p.Names == nil && k.dirs.lost {
-		p.Names = []string{name} // as good as any
-		c.opaque("which file %s is, depends on a directory that is only known at run time", shorten(w.text))
+	for ; next < len(k.args); next++ {
+		if b = appendPlain(b, k.args[next], false); next+1 < len(k.args) {
+			b = append(b, ' ')
+		}
 	}
-	if slices.ContainsFunc(p.Names, returns) {
-		c.opaque("which file %s is, depends on links", shorten(w.text))
-	}
-	b := c.scratch[:0]
-	for j, a := range k.args[:i] {
-		b = append(appendPlain(b, a, j == 0), ' ')
-	}
-	p.head = string(b)
-	b = b[:0]
-	for _, a := range k.args[i+1:] {
-		b = appendPlain(append(b, ' '), a, false)
-	}
-	p.tail = string(append(b, k.redir...))
+	p.around = append(p.around, string(append(b, k.redir...)))
 	c.scratch = b
-	if i > 0 {
-		c.resolve(k.dirs, w.text, w, false) // as for a program, whatever it is called
-	}
 	return p
 }
 
-// programAt is the index of the argument of k that is a program's path; -1 for none.
-func programAt(k *call) int {
-	if strings.IndexByte(k.name, '/') >= 0 {
-		return 0
-	}
-	inline, reads := scriptReaders[k.name]
-	shell := shells[k.name]
+// fileOf is the file of a word, as far as the text says it.
+func (c *scanner) fileOf(w word, at fileAt) (f File, known bool) {
+	name := w.value[at.from:]
 	switch {
-	case shell:
-		inline = "c"
-	case !reads:
-		return -1
-	}
-	for i, w := range k.args[1:] {
-		switch option := len(w.value) > 1 && (w.value[0] == '-' || w.value[0] == '+' && shell); {
-		case !w.fixed, w.value == "-":
-			return -1 // a shell's is opaque
-		case !option:
-			return i + 1
-		case w.value == "--":
-		case w.value[1] != '-' && strings.ContainsAny(w.value[1:], inline), w.value == "--eval", w.value == "--print":
-			return -1
+	case w.pattern && at.from == 0 && !strings.ContainsAny(w.text, "\\'\"{~$`"):
+		name = w.text // the first file that matches is the script
+	case !w.fixed:
+		return File{}, false
+	case at.from == 0:
+		if name, known = c.literal(w); !known {
+			return File{}, false
 		}
 	}
-	return -1
+	f = File{Word: name, Names: at.dirs.names(name), Script: at.arg > 0, Moved: at.moved, pattern: w.pattern}
+	if f.Names == nil && at.dirs.lost {
+		f.Names = []string{name}
+		c.opaque("which file %s is, depends on a directory that is only known at run time", shorten(w.text))
+	}
+	if slices.ContainsFunc(f.Names, returns) {
+		c.opaque("which file %s is, depends on links", shorten(w.text))
+	}
+	return f, true
+}
+
+// files are the words of k that are, or may be, paths of files which it runs. open: words that are
+// added to k can be such.
+func files(c *scanner, k *call) (all []fileAt, open bool) {
+	f := finder{scanner: c, k: k, dirs: k.dirs, next: 1}
+	if strings.IndexByte(k.name, '/') >= 0 {
+		f.found = append(f.found, fileAt{dirs: k.dirs})
+	}
+	for in := interpreterOf(k.name); in != nil; {
+		in = f.given(in)
+	}
+	return f.found, f.open
+}
+
+// finder is one files.
+type finder struct {
+	*scanner
+	k       *call
+	next    int // the argument to look at
+	found   []fileAt
+	pending []fileAt // directories that paths behind them lead from
+	dirs    dirs
+	moved   bool
+	open    bool
+}
+
+func (f *finder) add(arg, from int) {
+	f.found = append(append(f.found, f.pending...), fileAt{arg, from, f.dirs, f.moved})
+	f.pending = nil
+}
+
+// option takes the value of an option, which is that of an argument from a byte of it on.
+func (f *finder) option(m meaning, arg, from int) {
+	switch w := f.k.args[arg]; {
+	case m == loads && w.fixed:
+		f.add(arg, from)
+	case m == leads && w.fixed:
+		f.pending = append(f.pending, fileAt{arg, from, f.dirs, f.moved})
+		f.dirs, f.moved = f.dirs.enter(w.value[from:], f.workdir != ""), true
+	case m == leads:
+		f.dirs, f.moved = lostDirs, true
+	}
+}
+
+// given finds the files that in is given, from the next argument on, and gives the interpreter that
+// in runs; nil for none.
+func (f *finder) given(in *interpreter) *interpreter {
+	options, behind := true, !in.only
+	unsure := false // the word before may have this one as its value
+	loose := false  // it is not known how many words there are before
+	given := false  // the text that is run
+	for args := f.k.args; f.next < len(args) && len(f.found) <= maxFiles; f.next++ {
+		w := args[f.next]
+		sure, name := !unsure && !loose, w.value
+		if w.pattern {
+			name = w.text
+		}
+		switch {
+		case options && len(w.value) > 1 && (w.value[0] == '-' || w.value[0] == '+' && in.plus):
+			switch m, from := in.meaningOf(w); {
+			case w.value == "--" && w.fixed:
+				options, unsure = false, false
+			case m == inline && !loose:
+				return nil
+			case from > 0:
+				given = given || in.text
+				f.option(m, f.next, from)
+				unsure = false
+			case m >= valued && f.next+1 < len(args):
+				given = given || in.text
+				f.next++
+				f.option(m, f.next, 0)
+				loose, unsure = loose || args[f.next].many, false
+			default:
+				loose, unsure = loose || w.many, m == unknown
+			}
+			continue
+		case !w.fixed && !w.pattern:
+			if sure && !w.many {
+				return nil // the file is only known at run time, wherever that is
+			}
+			loose, unsure = loose || w.many, false
+			continue
+		case w.value == "-" && sure:
+			return nil
+		case in.words[w.value] && (!behind || !in.only):
+			behind, unsure = true, false
+			continue
+		case in.runs && behind && setting.MatchString(w.value):
+			continue // a variable
+		case in.runs && behind:
+			command := systemName(name)
+			if command == name && in.namesFile(name) {
+				f.add(f.next, 0)
+			}
+			if inner := interpreterOf(command); inner != nil && w.fixed {
+				f.next++
+				return inner
+			}
+		case behind && !in.text && (!in.looks || in.namesFile(name)):
+			f.add(f.next, 0)
+		}
+		if sure {
+			return nil
+		}
+		unsure = false
+	}
+	f.open = !given
+	return nil
+}
+
+// meaningOf is what a word means that begins as an option does, and where its value begins in it; 0 for nowhere.
+func (in *interpreter) meaningOf(w word) (m meaning, from int) {
+	switch {
+	case !w.fixed:
+		return unknown, 0
+	case w.value[0] == '+':
+		return in.option("-" + w.value[1:])
+	}
+	return in.option(w.value)
 }

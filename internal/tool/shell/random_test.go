@@ -87,6 +87,24 @@ func (g *grammar) tilde() string {
 	return g.pick("~", "~", `~""`, `"~"`, `'~'`, `\~`, "~+", "~d", "~{,a}", "~?", `~"$x"`, "~$x", "~`:`", "~$(:)") + g.pick("/", "/", `\/`, `"/"`, `'/'`, "/d/") + g.pick("f", `"f"`, "f*", "")
 }
 
+// script is a command that runs a file which is in more directories than one.
+func (g *grammar) script() string {
+	moved := g.pick("", "", "cd d; ", "cd d && ", "cd d/e || exit; ", "cd link && ", "(cd d); ", "cd d & ", "cd nowhere; ", "cd nowhere && ", "cd ..; ", "cd /w/d\n", "cd ~/d; ", "cd; ", "for x in a b; do cd d; done; ", "x=s; ",
+		"if cd d; then :; fi; ", "! cd d; ", "cd d || cd d/e; ", "cd d && cd inner; ", "true || cd d; ")
+	outer := g.pick("", "", "", "env ", "nice -n 1 ", "exec ", "command ", "timeout 5 ", "env -C d ", "time ", "! ", "nohup ", "setsid -w ")
+	file := g.pick("s", "./s", "d/s", "e/s", "d/e/s", "inner/s", "link/s", "../s", "/w/s", "/w/d/s", "~/s", "~/d/s", `"s"`, `'d'/s`, `d/"s"`, "./d/s", "s*", "d/?", "$x", `"$x"`, "{s,d/s}", "./*", "~")
+	var how string
+	switch g.IntN(4) {
+	case 0:
+		how = g.pick("./s", "d/s", "e/s", "./d/e/s", "link/s", "../s", "/w/d/s", "~/s", `./"s"`, "./s*")
+	case 1:
+		how = "/usr/bin/perl" + g.pick("", " -w", " -I d", " -Id", " -I s.pl", " -0777", " -s", " --", " -i.bak", " -l", " -I d -w --", " -x", ` -I "$x"`, " -I $x", " -f", " -e 1", " -le 1", " -Mstrict", " -c") + " " + strings.NewReplacer("s", "s.pl", "$x", "s.pl").Replace(file)
+	default:
+		how = g.pick("sh", "bash", "dash", "/bin/bash", "/bin/dash", ".", "bash", "sh") + g.pick("", "", " -e", " -u", " -eu", " +x", " --", " --norc", " --posix", " -o errexit", " -eo pipefail", " -O extglob", " --rcfile d/s", " --init-file s", " -o") + " " + file
+	}
+	return moved + outer + how + g.pick("", "", " a", " s", " d/s", " -e") + g.pick("", "", "; true", " | cat", " >/dev/null", " &", " && ./s")
+}
+
 func (g *grammar) pick(list ...string) string { return list[g.IntN(len(list))] }
 
 // command is a command of any kind.
@@ -144,6 +162,9 @@ func (g *grammar) command() string {
 	case 2:
 		return g.pick("env -i ", "env -u HOME ", "exec -c ", "env --unset=HOME nice ", "env -i env ", "env ", "command exec -a sh ", "exec -a x ", "exec -l ") +
 			g.pick("sh", "bash", "/bin/sh", "/bin/bash", "dash") + g.pick(" -c ", " -c ", " -lc ", " -ec ") + quoted(g.pick("", "cd; ", "cd ~; ", "cd d; ")+"echo a >"+g.pick("f", g.tilde()))
+	}
+	if g.IntN(8) == 0 {
+		return g.script()
 	}
 	text := g.pick("touch", "echo", "git", "ls", "cat", "printf", "[", "find", "b")
 	for range g.IntN(4) {
@@ -240,6 +261,22 @@ func TestOracleOnRandomCommands(t *testing.T) {
 	var judged atomic.Int64
 	count := generate(t, 300, 50_000, func(g *grammar, text string) {
 		if shell := g.pick("bash", "bash", "dash"); len(text) <= 4000 && check(t, shell, text) {
+			judged.Add(1)
+		}
+	})
+	if n := int(judged.Load()); n < count/10 {
+		t.Errorf("only %d of %d commands could be judged", n, count)
+	}
+	t.Logf("%d of %d commands were judged", judged.Load(), count)
+}
+
+// TestOracleOnScripts: each file that bash, dash and perl run by a path is among those that the scan names,
+// whatever directory they are in: what is allowed of a file in one place is not of that in another.
+func TestOracleOnScripts(t *testing.T) {
+	needOracle(t)
+	var judged atomic.Int64
+	count := generate(t, 300, 50_000, func(g *grammar, _ string) {
+		if check(t, g.pick("bash", "bash", "dash"), g.script()) {
 			judged.Add(1)
 		}
 	})

@@ -171,8 +171,7 @@ var destroys = setOf(
 // run: neither is it given arguments or variables that are not in it, nor does it read commands.
 func repeatable(k *call) bool {
 	_, wraps := wrappers[k.name]
-	_, reads := scriptReaders[k.name]
-	if k.assigns || k.more || wraps || reads || shells[k.name] || obeys[k.name] || evaluators[k.name] != "" || strings.Contains(k.redir, "<") {
+	if in := interpreterOf(k.name); k.assigns || k.more || wraps || in != nil && !in.looks && !in.runs && !in.text || obeys[k.name] || evaluators[k.name] != "" || strings.Contains(k.redir, "<") {
 		return false
 	}
 	if k.name == "git" && len(k.args) > 1 && (k.args[1].value == "worktree" || strings.HasPrefix(k.args[1].value, "-")) {

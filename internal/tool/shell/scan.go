@@ -14,7 +14,6 @@ package shell
 
 import (
 	"path"
-	"slices"
 
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -86,7 +85,7 @@ type Command struct {
 	// Apart: it may run in more places than one or be given input by another part of the text, so
 	// a yes to the line by itself is none to this one.
 	Apart bool
-	// Program is what it runs where that is found by a path, with Text in plain form; nil where
+	// Program has the files that it runs by their paths, with Text in plain form; nil where
 	// the text has none.
 	Program *Program
 }
@@ -94,7 +93,7 @@ type Command struct {
 // same reports whether c and d are the same.
 func (c Command) same(d Command) bool {
 	if p, q := c.Program, d.Program; p != nil && q != nil {
-		if !slices.Equal(p.Names, q.Names) {
+		if !p.same(q) {
 			return false
 		}
 		c.Program, d.Program = nil, nil // they are of the same text

@@ -188,15 +188,16 @@ func replace(args []word, text string) {
 
 // extended judges a command that gets arguments which the text does not show:
 // no such arguments may be code, or name another command.
-func (f *findings) extended(name string, k *call) {
+func (c *scanner) extended(name string, k *call) {
 	if !k.args[0].fixed {
 		return // opaque already
 	}
 	k.name = systemName(k.args[0].value)
 	inner := k.name
 	_, wraps := wrappers[inner]
-	if wraps || openKind(k) || shells[inner] || inner == "find" || inner == "test" || inner == "[" || inner == "printf" {
-		f.opaque("%s gives %s arguments that are not in the text", name, inner)
+	_, open := files(c, k)
+	if wraps || open || openKind(k) || shells[inner] || inner == "find" || inner == "test" || inner == "[" || inner == "printf" {
+		c.opaque("%s gives %s arguments that are not in the text", name, inner)
 	}
 }
 
