@@ -278,14 +278,14 @@ func (c *client) dial(ctx context.Context, to endpoint.Endpoint) (net.Conn, erro
 }
 
 // dialOnce dials ep, and gives the first address that somebody has to be asked about. answered is
-// one that somebody has allowed.
+// one that somebody has allowed, with all that it may lead to.
 func (c *client) dialOnce(ctx context.Context, to endpoint.Endpoint, ep string, answered netip.Addr) (far net.Conn, ask netip.Addr, err error) {
 	var mu sync.Mutex // of ask: addresses of both families are dialled at once
 	d := net.Dialer{Timeout: dialTime, Resolver: c.n.cfg.Resolver, Control: guard.Control(func(a netip.Addr) (bool, error) {
 		r := c.request(to)
 		r.Address = a
 		switch v, how := c.n.cfg.Gate.Opens(r); {
-		case how == Named, how == Asked && a == answered:
+		case how == Named, how == Asked && answered.IsValid() && slices.Contains(endpoint.Readings(answered), a):
 			return true, nil
 		case how == Public:
 			return false, nil

@@ -391,8 +391,10 @@ func TestAddressesAreJudged(t *testing.T) {
 		switch a.String() {
 		case "12.0.0.5":
 			return egress.Refused
-		case "12.0.0.6":
+		case "12.0.0.6", "10.0.0.6", "64:ff9b::a00:6":
 			return egress.Asked
+		case "64:ff9b::a00:7":
+			return egress.Asked // and what it leads to is not named
 		}
 		return egress.Public
 	}}
@@ -400,6 +402,8 @@ func TestAddressesAreJudged(t *testing.T) {
 	r.dns.set("denied.example", "12.0.0.5")
 	r.dns.set("asked.example", "12.0.0.6")
 	r.dns.set("private.example", "10.1.2.3")
+	r.dns.set("asked-behind.example", "64:ff9b::a00:6")
+	r.dns.set("private-behind.example", "64:ff9b::a00:7")
 	r.dns.set("both.example", "12.0.0.5+93.184.216.34")
 	try := func(host string) bool {
 		c := r.mustDial("127.0.0.1:3128")
@@ -420,7 +424,7 @@ func TestAddressesAreJudged(t *testing.T) {
 		}
 		return false
 	}
-	if try("denied.example") || try("private.example") || try("asked.example") || !try("both.example") {
+	if try("denied.example") || try("private.example") || try("asked.example") || try("asked-behind.example") || !try("both.example") {
 		t.Error("what is denied passes, or what is allowed does not")
 	}
 	rec := g.wait(t, func(r egress.Record) bool { return r.Host == "denied.example" })
@@ -431,8 +435,11 @@ func TestAddressesAreJudged(t *testing.T) {
 		t.Errorf("the record of a private address: %+v", rec)
 	}
 	said.Store(&allow)
-	if !try("asked.example") {
+	if !try("asked.example") || !try("asked-behind.example") {
 		t.Error("an address that somebody has allowed is refused")
+	}
+	if try("private-behind.example") {
+		t.Error("a private address behind one that somebody has allowed passes")
 	}
 }
 

@@ -42,32 +42,6 @@ func (h Host) Addr() (netip.Addr, bool) { return h.addr, h.addr.IsValid() }
 // HostOf is the host that an address is. An IPv4 address inside IPv6 is the IPv4 address.
 func HostOf(a netip.Addr) Host { return Host{addr: a.Unmap().WithZone("")} }
 
-// translated are prefixes of IPv6 addresses that gateways take for the IPv4 address which begins at
-// a byte of them: NAT64 (RFC 6052, and RFC 8215 as it is mostly used), 6to4, and the old
-// IPv4-compatible form.
-var translated = []struct {
-	prefix netip.Prefix
-	at     int
-}{
-	{netip.MustParsePrefix("64:ff9b::/96"), 12},
-	{netip.MustParsePrefix("64:ff9b:1::/48"), 12},
-	{netip.MustParsePrefix("2002::/16"), 2},
-	{netip.MustParsePrefix("::/96"), 12},
-}
-
-// Translated gives the IPv4 address that an IPv6 one leads to where a gateway translates it.
-func Translated(a netip.Addr) (netip.Addr, bool) {
-	if a.IsLoopback() || a.IsUnspecified() {
-		return netip.Addr{}, false // of ::/96, and IPv6's own
-	}
-	for _, t := range translated {
-		if b := a.As16(); a.Is6() && t.prefix.Contains(a) {
-			return netip.AddrFrom4([4]byte(b[t.at : t.at+4])), true
-		}
-	}
-	return netip.Addr{}, false
-}
-
 // ParseHost reads a host as programs write it: a name in any case, in Unicode or in
 // punycode, with a trailing dot or without; IPv4 in the forms that inet_aton takes
 // (2130706433, 0x7f.1, 0177.0.0.1); IPv6 with brackets or without, but without a zone.

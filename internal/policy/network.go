@@ -49,8 +49,8 @@ func Address(e endpoint.Endpoint) Request {
 	return q
 }
 
-// readings are what else a request may be taken for: a literal address is dialled, a gateway
-// translates one to IPv4, and a lenient server reads a URL in another way. The strictest verdict
+// readings are what else a request may be taken for: a literal address is dialled, and may lead to
+// one of IPv4 that is in it, and a lenient server reads a URL in another way. The strictest verdict
 // counts.
 func (q *Request) readings() []Request {
 	other := *q
@@ -60,13 +60,13 @@ func (q *Request) readings() []Request {
 		if !literal {
 			return nil
 		}
-		other.dialled = true
-		if to, is := endpoint.Translated(a); is {
-			far := other
-			far.to = &endpoint.Endpoint{Host: endpoint.HostOf(to), Port: q.to.Port}
-			return []Request{other, far}
+		other.dialled, other.within = true, q.to
+		var all []Request
+		for _, a := range endpoint.Readings(a) {
+			other.to = &endpoint.Endpoint{Host: endpoint.HostOf(a), Port: q.to.Port}
+			all = append(all, other)
 		}
-		return []Request{other}
+		return all
 	case q.http != nil:
 		if plain := q.http.Plain(); plain.Path != q.http.Path {
 			other.http, other.plain = &plain, true

@@ -2,12 +2,17 @@ package policy
 
 import (
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/endpoint"
+	"github.com/toold/toold/internal/tool/run/readrule"
 )
 
 // TestNetworkHasToBeNamed: no wildcard of a permission's name opens or closes the network.
@@ -205,23 +210,124 @@ func TestLiteralIsDialled(t *testing.T) {
 	}
 }
 
-// TestTranslated: a line with IPv4 addresses decides about those of IPv6 that gateways translate to them.
-func TestTranslated(t *testing.T) {
-	s := stackOf(t, "[permission.network]\n\"*\" = \"allow\"\n\"[64:ff9b::/96]\" = \"allow\"\n\"12.0.0.0/24\" = \"deny\"\n\"12.0.1.0/24\" = \"ask\"\n\"[::1]\" = \"allow\"\n\"0.0.0.0/8\" = \"deny\"\n")
-	for text, want := range map[string]Action{
-		"64:ff9b::c00:5": Deny, "64:ff9b::12.0.0.5": Deny, "64:ff9b:1::c00:5": Deny, "2002:c00:5::1": Deny, "::c00:5": Deny, "::ffff:12.0.0.5": Deny,
-		"64:ff9b::c00:105": Ask, "64:ff9b::c00:205": Allow, "2001:db8::c00:5": Allow, "64:ff9c::c00:5": Allow,
-		"::1": Allow, // not 0.0.0.1
-	} {
-		e, err := endpoint.Parse("[" + text + "]:443")
+// embedded are the forms of IPv6 that lead to an address of IPv4, and what else each leads to.
+var embedded = []struct {
+	form string // of fmt, for the four bytes
+	not  bool   // of their inverse
+}{
+	{form: "::%02x%02x:%02x%02x"},
+	{form: "::ffff:%02x%02x:%02x%02x"},
+	{form: "::ffff:0:%02x%02x:%02x%02x"},
+	{form: "64:ff9b::%02x%02x:%02x%02x"},
+	{form: "64:ff9b:1::%02x%02x:%02x%02x"},
+	{form: "64:ff9b:1:aa:bb:cc:%02x%02x:%02x%02x"},
+	{form: "64:ff9b:1:%02x%02x:%02x:%02x00::"},
+	{form: "64:ff9b:1:%02x%02x:7f%02x:%02x12:3456:789a"},
+	{form: "64:ff9b:1:11%02x:%02x:%02x%02x::"},
+	{form: "64:ff9b:1:1122:%02x:%02x%02x:%02x00:0"},
+	{form: "2002:%02x%02x:%02x%02x::1"},
+	{form: "2001:0:%02x%02x:%02x%02x:8000:63bf:3fff:fdd2"},
+	{form: "2001:0:4136:e378:8000:63bf:%02x%02x:%02x%02x", not: true},
+	{form: "2001:db8::5efe:%02x%02x:%02x%02x"},
+	{form: "2a00:1:2:3:200:5efe:%02x%02x:%02x%02x"},
+	{form: "fe80::5efe:%02x%02x:%02x%02x"},
+}
+
+// embed are the addresses of all forms that lead to v4.
+func embed(t *testing.T, v4 [4]byte) []netip.Addr {
+	t.Helper()
+	var all []netip.Addr
+	for _, e := range embedded {
+		b := v4
+		for i := range b {
+			if e.not {
+				b[i] = ^b[i]
+			}
+		}
+		a, err := netip.ParseAddr(fmt.Sprintf(e.form, b[0], b[1], b[2], b[3]))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, q := range []Request{Address(e), Connection(e)} {
-			if v := s.JudgeOne(&q); v.Action != want {
-				t.Errorf("%s: %+v, want %s", text, v, want)
+		all = append(all, a)
+	}
+	return all
+}
+
+// TestEmbedded: lines about an address of IPv4 hold for those of IPv6 that lead to it.
+func TestEmbedded(t *testing.T) {
+	t.Parallel()
+	s := stackOf(t, "[permission.network]\n\"*:*\" = \"allow\"\n\"[::/0]\" = \"allow\"\n\"12.0.0.0/24\" = \"deny\"\n\"12.0.1.0/24\" = \"ask\"\n\"12.0.1.9\" = \"allow\"\n")
+	for v4, want := range map[[4]byte]Action{{12, 0, 0, 5}: Deny, {12, 0, 1, 5}: Ask, {12, 0, 1, 9}: Allow, {13, 0, 0, 5}: Allow} {
+		for _, a := range embed(t, v4) {
+			e := endpoint.Endpoint{Host: endpoint.HostOf(a), Port: 443}
+			for _, q := range []Request{Address(e), Connection(e)} {
+				if v := s.JudgeOne(&q); v.Action != want {
+					t.Errorf("%s, of %v: %+v, want %s", a, v4, v, want)
+				}
+				// What somebody allows for good is that address, with all that it leads to.
+				saved := []Rule{{Permission: PermissionNetwork, Pattern: q.Save}}
+				if v := s.Remember(saved).JudgeOne(&q); v.Action == Ask {
+					t.Errorf("%s with %s saved: %+v", a, q.Save, v)
+				}
 			}
 		}
+	}
+	saved := []Rule{{Permission: PermissionNetwork, Pattern: "[64:ff9b::/96]"}}
+	q := Address(endpoint.Endpoint{Host: endpoint.HostOf(netip.MustParseAddr("64:ff9b::c00:105")), Port: 443})
+	if v := s.Remember(saved).JudgeOne(&q); v.Action != Ask {
+		t.Errorf("what is saved for a whole gateway opens an address that is asked about: %+v", v)
+	}
+	// IPv6's own ::1 is not 0.0.0.1.
+	s = stackOf(t, "[permission.network]\n\"[::/0]\" = \"allow\"\n\"0.0.0.0/8\" = \"deny\"\n")
+	for text, want := range map[string]Action{"::1": Allow, "2001:db8::c00:5": Allow, "64:ff9c::c00:5": Allow, "64:ff9b:1::c00:5": Allow, "64:ff9b::5": Deny} {
+		if q := Address(endpoint.Endpoint{Host: endpoint.HostOf(netip.MustParseAddr(text)), Port: 443}); s.JudgeOne(&q).Action != want {
+			t.Errorf("%s: %+v, want %s", text, s.JudgeOne(&q), want)
+		}
+	}
+}
+
+// TestStrictestReading: the verdict on an address is the strictest of those on all that it may lead to.
+func TestStrictestReading(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	v4 := func() [4]byte { return [4]byte{byte(r.IntN(3)), byte(r.IntN(3)), byte(r.IntN(3)), byte(r.IntN(3))} }
+	seen := make(map[Action]int)
+	for range 300 {
+		rules := "[permission.network]\n"
+		for range 1 + r.IntN(5) {
+			a := netip.AddrFrom4(v4())
+			if r.IntN(3) == 0 {
+				a = embed(t, v4())[r.IntN(len(embedded))].Unmap()
+			}
+			p := netip.PrefixFrom(a, r.IntN(a.BitLen()+1)).Masked().String()
+			if a.Is6() {
+				p = "[" + p + "]"
+			}
+			if !strings.Contains(rules, strconv.Quote(p)) && !strings.HasPrefix(p, "[::ffff:") {
+				rules += strconv.Quote(p) + " = " + strconv.Quote([]string{"allow", "ask", "deny"}[r.IntN(3)]) + "\n"
+			}
+		}
+		s := stackOf(t, rules)
+		for _, a := range embed(t, v4()) {
+			judge := func(a netip.Addr) Verdict {
+				q := Address(endpoint.Endpoint{Host: endpoint.HostOf(a), Port: 443})
+				return s.JudgeOne(&q)
+			}
+			want := Allow
+			for _, r := range endpoint.Readings(a) {
+				q := Address(endpoint.Endpoint{Host: endpoint.HostOf(r), Port: 443})
+				if d := s.decideOne(&q); readrule.Strictness(d.action) > readrule.Strictness(want) {
+					want = d.action
+				}
+			}
+			if v := judge(a); v.Action != want {
+				t.Errorf("%s: %+v, want %s by\n%s", a, v, want, rules)
+			}
+			seen[want]++
+		}
+	}
+	if seen[Allow] < 100 || seen[Ask] < 100 || seen[Deny] < 100 {
+		t.Errorf("verdicts %v", seen)
 	}
 }
 

@@ -71,6 +71,8 @@ type Request struct {
 	// set them.
 	to   *endpoint.Endpoint
 	http *endpoint.Request
+	// within: to is an address that within may lead to, which is what people are asked about.
+	within *endpoint.Endpoint
 	// dialled: to is an address to dial, which lines with addresses decide. plain: http is read as
 	// by a lenient server.
 	dialled, plain bool

@@ -8,6 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/toold/toold/internal/endpoint"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run/wildcard"
@@ -104,6 +105,15 @@ func (r *rule) match(q *Request) bool {
 // there they are the shell's, which makes of "find *" what the names of files say.
 func (r *rule) isText(text string) bool {
 	return r.Pattern == text && !strings.ContainsAny(text, "*?")
+}
+
+// opensAddress reports whether the rule's pattern is this address alone.
+func (r *rule) opensAddress(to endpoint.Endpoint) bool {
+	if r.outward == nil || r.outward.host == nil {
+		return false
+	}
+	p, literal := r.outward.host.Prefix()
+	return literal && p.IsSingleIP() && r.outward.host.Match(to, true)
 }
 
 // everything reports whether the rule's pattern is about all requests.

@@ -197,6 +197,9 @@ func decider(rules []*rule, above int, q *Request) *rule {
 // the worktree's root does other things in another directory, or with other input.
 func (s *Stack) remembered(q *Request) *rule {
 	for _, r := range s.saved {
+		if q.within != nil && r.opensAddress(*q.within) {
+			return r
+		}
 		text := r.isText(q.Pattern)
 		if q.Opaque && !q.Unknown && r.Permission == q.Permission && text || !q.Opaque && (!text || !q.Apart) && r.match(q) {
 			return r

@@ -31,9 +31,9 @@ func (e *RefusedError) Error() string {
 // Unwrap gives the kind of the address.
 func (e *RefusedError) Unwrap() error { return e.Why }
 
-// Control is for net.Dialer.Control. opens is asked about each address: an error refuses it, true
-// lets it pass whatever it is, and of all others those pass that are public, and not this host's. An
-// address that a gateway translates to another one passes where that one does too.
+// Control is for net.Dialer.Control. opens is asked about each address, and about those of IPv4 that
+// it may lead to: an error refuses it, true lets it pass whatever it is, and of all others those pass
+// that are public, and not this host's.
 func Control(opens func(netip.Addr) (bool, error)) func(network, address string, c syscall.RawConn) error {
 	public := ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(metadata...))
 	return func(_, address string, _ syscall.RawConn) error {
@@ -42,35 +42,33 @@ func Control(opens func(netip.Addr) (bool, error)) func(network, address string,
 			return fmt.Errorf("dial %q: %w", address, err)
 		}
 		to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-		open, err := opens(to.Addr())
-		far, translated := endpoint.Translated(to.Addr())
-		switch {
-		case err != nil:
-			return err
-		case !open:
-			if err := public.SafeAddr(to.Addr()); err != nil {
-				return &RefusedError{to, err}
+		for _, a := range endpoint.Readings(to.Addr()) {
+			open, err := opens(a)
+			if err == nil && !open {
+				if err = public.SafeAddr(a); err == nil {
+					err = notOwn(a)
+				}
+				if err != nil {
+					err = &RefusedError{to, err}
+				}
 			}
-			return notOwn(to)
-		case !translated || public.SafeAddr(far) == nil:
-			return nil
+			if err != nil {
+				return err
+			}
 		}
-		if open, err = opens(far); err == nil && !open {
-			err = &RefusedError{to, public.SafeAddr(far)}
-		}
-		return err
+		return nil
 	}
 }
 
 // notOwn refuses the addresses of this host.
-func notOwn(to netip.AddrPort) error {
+func notOwn(a netip.Addr) error {
 	own, err := net.InterfaceAddrs()
 	if err != nil {
 		return fmt.Errorf("read the host's own addresses: %w", err)
 	}
 	for _, o := range own {
-		if p, err := netip.ParsePrefix(o.String()); err != nil || p.Addr().Unmap() == to.Addr() {
-			return &RefusedError{to, fmt.Errorf("the host's own address %s", o)}
+		if p, err := netip.ParsePrefix(o.String()); err != nil || p.Addr().Unmap() == a {
+			return fmt.Errorf("the host's own address %s", o)
 		}
 	}
 	return nil
