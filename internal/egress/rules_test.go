@@ -379,7 +379,7 @@ func helloTo(t *testing.T, name string) string {
 
 // An address that a rule is about holds whatever led to it, and is not told.
 func TestAddressesAreJudged(t *testing.T) {
-	listen(t, "0.0.0.0:9000", echo)
+	listen(t, "[::]:9000", echo)
 	var said atomic.Pointer[egress.Verdict]
 	said.Store(&egress.Verdict{})
 	g := &gate{connect: func(r egress.Request) egress.Verdict {

@@ -23,7 +23,11 @@ func (s *Stack) explain(q *Request) client.PolicyRequest {
 		e.Why = d.reason
 	}
 	q = as
-	e.Matches = appendMatches(e.Matches, layerRules, s.list, q, decider(s.list, s.above, q))
+	winner := decider(s.list, s.above, q)
+	if q.Prefixed && d.rule == nil {
+		winner = nil // the command without its variables is judged
+	}
+	e.Matches = appendMatches(e.Matches, layerRules, s.list, q, winner)
 	for _, c := range s.ceilings {
 		e.Matches = appendMatches(e.Matches, c.name, c.rules, q, decider(c.rules, 0, q))
 	}

@@ -54,8 +54,10 @@ type Request struct {
 	// worktree, so the built-in line does not ask about it.
 	Confined bool `json:"-"`
 	// Prefixed: Pattern begins with harmless variables, and the command without them is a request
-	// of its own. Lines for everything judge that one alone.
-	Prefixed bool `json:"-"`
+	// of its own, with them as its Variables. The last line that matches that one with them or
+	// without decides; this one is denied where the last line but those for everything denies it.
+	Prefixed  bool   `json:"-"`
+	Variables string `json:"-"`
 	// Apart: a command that does not run by itself in the worktree's root, so no saved approval of
 	// one line is about it.
 	Apart bool `json:"-"`

@@ -97,7 +97,7 @@ func (r *rule) match(q *Request) bool {
 			}
 		}
 	}
-	return r.text.match(q.Pattern)
+	return r.text.match(q.Pattern) || q.Variables != "" && r.text.match(q.Variables+q.Pattern)
 }
 
 // isText reports whether the rule's pattern stands for this text and nothing

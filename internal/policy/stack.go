@@ -92,6 +92,11 @@ func (s *Stack) JudgeOne(q *Request) Verdict {
 	return v
 }
 
+// denies reports whether a rule denies, rather than that nobody can be asked.
+func (d *decision) denies() bool {
+	return d.rule != nil && readrule.Strictness(d.rule.Action) > readrule.Strictness(Ask)
+}
+
 func (d *decision) source() string {
 	if d.rule == nil {
 		return SourceDefault
@@ -116,6 +121,13 @@ func (s *Stack) decide(q *Request) decision {
 // decideAs is decide, with the reading of the request that it is about.
 func (s *Stack) decideAs(q *Request) (decision, *Request) {
 	d, as := s.decideOne(q), q
+	if q.Variables != "" {
+		plain := *q
+		plain.Variables = ""
+		if o := s.decideOne(&plain); o.denies() {
+			return o, &plain
+		}
+	}
 	for _, other := range q.readings() {
 		if o := s.decideOne(&other); readrule.Strictness(o.action) > readrule.Strictness(d.action) {
 			d, as = o, &other
@@ -131,7 +143,7 @@ func (s *Stack) decideAs(q *Request) (decision, *Request) {
 
 func (s *Stack) decideOne(q *Request) decision {
 	d := decision{action: Ask, reason: "no rule is about it", layer: layerRules}
-	if q.dialled || q.Prefixed {
+	if q.dialled {
 		d = decision{action: Allow, layer: layerRules}
 	}
 	if r := decider(s.list, s.above, q); r != nil {
@@ -146,8 +158,11 @@ func (s *Stack) decideOne(q *Request) decision {
 			d = decision{r.Action, r, r.Reason, c.name}
 		}
 	}
-	if readrule.Strictness(d.action) > readrule.Strictness(Ask) {
+	switch {
+	case readrule.Strictness(d.action) > readrule.Strictness(Ask):
 		d.action = Deny
+	case q.Prefixed:
+		return decision{action: Allow, layer: layerRules}
 	}
 	if d.action == Ask {
 		if r := s.remembered(q); r != nil {

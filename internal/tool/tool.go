@@ -131,8 +131,10 @@ type Request struct {
 	// Also are other readings of Pattern, with NULs between, which only what asks or denies is
 	// about.
 	Also string
-	// Prefixed: Pattern begins with harmless variables, and the command without them is a request too.
-	Prefixed bool
+	// Prefixed: Pattern begins with harmless variables, and the command without them is a request
+	// too, with them as its Variables.
+	Prefixed  bool
+	Variables string
 	// Dir and Apart are those of a command, as shell.Command has them.
 	Dir   string
 	Apart bool

@@ -22,8 +22,8 @@ type call struct {
 	more bool
 	// assigns: variables are set for it, by the shell or by env, other than prefixed.
 	assigns bool
-	// prefixed: harmless variables are set for it, in front.
-	prefixed bool
+	// variables are those that are set for it, in front, with a blank behind each, where all are harmless.
+	variables string
 	// anew: its environment, or the number of shells in it, is not that of this shell.
 	anew bool
 	// homeless: HOME may be another one, or none.
@@ -45,7 +45,10 @@ func (c *scanner) call(d dirs, s *syntax.Stmt, n *syntax.CallExpr) (ok, bad dirs
 	}
 	k := &call{dirs: d, end: n.End().Offset(), args: make([]word, len(n.Args)), assigns: len(n.Assigns) > 0}
 	if k.assigns && !slices.ContainsFunc(n.Assigns, func(a *syntax.Assign) bool { return !c.harmless(a) }) {
-		k.assigns, k.prefixed = false, true
+		k.assigns = false
+		for _, a := range n.Assigns {
+			k.variables += c.slice(a.Pos().Offset(), a.End().Offset()) + " "
+		}
 	}
 	for i, w := range n.Args {
 		c.words(d, w)
@@ -114,9 +117,9 @@ func (c *scanner) listed(k *call, text string) {
 	written.Also = strings.Join(c.otherReadings(k), "\x00")
 	program := c.program(k)
 	if short != text {
-		written.Prefixed = k.prefixed
+		written.Prefixed = k.variables != ""
 		c.command(written)
-		written = Command{Text: short, Save: save, Dir: dir, Apart: apart}
+		written = Command{Text: short, Variables: k.variables, Save: save, Dir: dir, Apart: apart}
 	}
 	written.Program = program
 	c.command(written)
@@ -127,7 +130,7 @@ func (c *scanner) listed(k *call, text string) {
 		} else if i := unknownKind(&rest); i > 0 {
 			c.looseKind(k, rest.args[i])
 		}
-		c.command(Command{Text: c.plainForm(slices.Concat(k.args[:1], k.args[1+n:]), k.redir, text), Apart: true})
+		c.command(Command{Text: c.plainForm(slices.Concat(k.args[:1], k.args[1+n:]), k.redir, text), Variables: k.variables, Apart: true})
 	}
 }
 

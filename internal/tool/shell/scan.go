@@ -78,8 +78,10 @@ type Command struct {
 	// its kind. A rule that denies one of them is about it; none that allows one is.
 	Also string
 	// Prefixed: Text begins with variables that are harmless, and the plain form without them
-	// is listed too, which says what it does.
-	Prefixed bool
+	// is listed too, which says what it does, with those as its Variables: in front of Text they
+	// are as it is written.
+	Prefixed  bool
+	Variables string
 	// Dir is where it runs, absolute or relative to where the text starts: "" is that place.
 	Dir string
 	// Apart: it may run in more places than one or be given input by another part of the text, so
