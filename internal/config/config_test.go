@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"os"
+	"path"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/policy"
@@ -54,6 +57,53 @@ func TestShippedFileIsTheDefault(t *testing.T) {
 	}
 	if !same(got, Default()) {
 		t.Errorf("config.toml says\n%+v\nDefault says\n%+v", got, Default())
+	}
+}
+
+// TestEarlierFiles: what an earlier version shipped and documented loads as it did; what it asks for and
+// does not get is a warning.
+func TestEarlierFiles(t *testing.T) {
+	t.Parallel()
+	a, err := txtar.ParseFile("testdata/earlier.txtar")
+	if err != nil || len(a.Files) < 30 {
+		t.Fatalf("%d files, %v", len(a.Files), err)
+	}
+	warnings := map[string][]string{
+		"docs/policy.md/wildcards/rules.toml": {"without arguments only"},
+		"docs/policy.md/order/rules.toml":     {"stands last and undoes line 2"},
+		"docs/policy.md/runtime/rules.toml":   {"stands last and undoes line 13"},
+		"docs/policy.md/opaque/rules.toml":    {"never decides", "stands last and undoes line 3"},
+		// What these asked for was not done before either.
+		"docs/policy.md/network/rules.toml": {"its hosts are refused as a whole", "it allows nothing by itself"},
+	}
+	example := regexp.MustCompile(`(?m)^#([^ ])`)
+	for _, f := range a.Files {
+		if path.Base(f.Name) == "worktree.toml" {
+			if _, err := policy.ParseCeiling(f.Name, f.Data); err != nil {
+				t.Errorf("%s: %v", f.Name, err)
+			}
+			continue
+		}
+		for _, text := range [][]byte{f.Data, example.ReplaceAll(f.Data, []byte("$1"))} {
+			rules, err := policy.Parse(f.Name, text)
+			if !strings.HasPrefix(f.Name, "docs/policy.md") || strings.Contains(f.Name, "/doc_operations/") {
+				var c *Config
+				if c, err = Parse(f.Name, text); err == nil {
+					rules = c.Policy
+				}
+			}
+			if err != nil {
+				t.Errorf("%s: %v", f.Name, err)
+				continue
+			}
+			var got []string
+			for _, w := range rules.Warnings() {
+				got = append(got, w.Message)
+			}
+			if want := warnings[f.Name]; !slices.EqualFunc(got, want, strings.Contains) {
+				t.Errorf("%s: warnings %q, want %q", f.Name, got, want)
+			}
+		}
 	}
 }
 
