@@ -21,7 +21,7 @@ func TestLinesBelongToTheirPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	tools := tool.NewRegistry()
-	for _, line := range []string{"make test", ".venv/bin/python", "rm -rf build", "npx sh"} {
+	for _, line := range []string{"make test", ".venv/bin/python", "rm -rf build", "npx sh", "psql db", "bc", "ssh h", "docker exec -i a sh", "at now", "m4"} {
 		saved := stack.Remember([]Rule{{Permission: tool.PermissionBash, Pattern: line, Action: Allow}})
 		judge := func(text, workdir string) Action {
 			t.Helper()

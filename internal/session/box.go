@@ -127,7 +127,8 @@ func (b box) open(ctx context.Context, s *Session, pl *plan) error {
 }
 
 // alone reports whether a session reaches nothing of a person's beside its worktree, whose
-// repository belongs to it. Whoever set up the daemon has chosen what images and root filesystems show.
+// repository belongs to it. Whoever set up the daemon has chosen what images and root filesystems show,
+// and whoever promotes a cache shows it to all.
 func (b box) alone(pl *plan) bool {
 	shared := func(u cache.Use) bool { return u.Mode != client.CacheCow }
 	from := func(c client.CacheUse) bool { return len(c.From) > 0 }

@@ -171,7 +171,7 @@ var destroys = setOf(
 // run: neither is it given arguments or variables that are not in it, nor does it read commands.
 func repeatable(k *call) bool {
 	_, wraps := wrappers[k.name]
-	if in := interpreterOf(k.name); k.assigns || k.more || wraps || in != nil && !in.looks && !in.runs && !in.text || obeys[k.name] || evaluators[k.name] != "" || strings.Contains(k.redir, "<") {
+	if in := interpreterOf(k.name); k.assigns || k.more || wraps || in != nil && !in.looks && !in.runs && !in.text || evaluators[k.name] != "" || strings.Contains(k.redir, "<") {
 		return false
 	}
 	if k.name == "git" && len(k.args) > 1 && (k.args[1].value == "worktree" || strings.HasPrefix(k.args[1].value, "-")) {
@@ -181,14 +181,6 @@ func repeatable(k *call) bool {
 		return w.value == "-" || strings.HasPrefix(w.value, "/dev/") || strings.HasPrefix(w.value, "/proc/")
 	})
 }
-
-// obeys are further programs that may take commands from their input.
-var obeys = setOf(
-	"at", "batch", "bc", "bwrap", "chroot", "crontab", "csh", "dc", "deno", "docker", "ed", "elvish", "emacs", "ex", "expect", "find", "fish", "flock",
-	"ftp", "gdb", "ghci", "gnuplot", "groovy", "guile", "irb", "julia", "kubectl", "less", "lftp", "lldb", "m4", "man", "more", "mysql", "newgrp", "nsenter", "ocaml",
-	"parallel", "podman", "pry", "psql", "pwsh", "pypy", "pypy3", "python3.12", "R", "rbash", "scala", "screen", "script", "setpriv", "sftp", "socat",
-	"sqlite3", "ssh", "su", "systemd-run", "tcsh", "telnet", "tmux", "toybox", "ts-node", "tsx", "unshare", "vi", "view", "vim", "nvim", "xonsh",
-)
 
 // maxExact bounds a command that is saved with its arguments, in bytes.
 const maxExact = 1000

@@ -65,8 +65,9 @@ func TestLinesAreSaved(t *testing.T) {
 		"make test": "make test", "[ -f x ]": "[ -f x ]", "exit 0": "exit 0", "git push origin main": "git push origin main",
 		"./build.sh -v >out 2>&1": "./build.sh -v >out 2>&1", "CI=true make test": "make test", "CI=true npm test -- x": "npm test *",
 		"make $x": "", "make *": "", "make 't?'": "", "FOO=1 make": "", "make -f -": "", "make -f /dev/stdin": "", "x <in": "", "x <<<a": "", "x <<A\na\nA\n": "",
-		"bash": "", "python3": "", "python3 -i": "", "node": "", "ssh h": "", "psql db": "", "xargs x": "", "nice": "", "docker exec -i a sh": "",
-		"su": "", "make " + strings.Repeat("x", maxExact): "",
+		"bash": "", "python3": "", "python3 -i": "", "node": "", "xargs x": "", "nice": "", "uv run x.py": "uv run x.py", "deno run x.ts": "deno run x.ts", "./venv/bin/python x.py": "", "python3.12 x.py": "",
+		// What would obey its input is saved without any (see Apart).
+		"ssh h": "ssh h", "psql db": "psql db", "docker exec -i a sh": "docker exec -i a sh", "bc": "bc", "psql db <f": "", "make " + strings.Repeat("x", maxExact): "",
 	} {
 		var got string
 		for _, c := range Scan(text, Options{Home: "/home/tool"}).Commands {
