@@ -339,7 +339,9 @@ func TestExplainedIsWhatHappens(t *testing.T) {
 			if !want {
 				cut++
 			}
-			if got := v.send(hellos[c.host], 1); got != want {
+			// The first request may be under way yet: its answer is here, its end was not seen there.
+			first := s != before && !c.passes(s, 0, true)
+			if got := v.send(hellos[c.host], 1); got != want && (!want || !first) {
 				differ++
 				t.Errorf("seed %d, case %d: the second of %+v passes: %t, and is explained as %t\n%s\nthen\n%s", seed, i, c, got, want, text, next)
 			}

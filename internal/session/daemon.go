@@ -72,7 +72,7 @@ func newDaemon(cfg Config) *daemon {
 		cfg: cfg, log: cfg.Log, store: cfg.Store, tools: cfg.Tools,
 		hub:      event.NewHub(cfg.Store),
 		disk:     newHostDisk(filepath.Dir(cfg.OutputDir)),
-		memory:   &hostMemory{look: room.Memory},
+		memory:   &hostMemory{look: room.Memory, patience: memoryTime},
 		destroys: make(chan struct{}, destroysAtOnce),
 		beat:     beat{beatEvery, beatIdle, beatTime},
 		runners:  runnersOf,

@@ -3,17 +3,23 @@ package session
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/session/room"
 )
 
+// memoryTime is how long the sessions are asked what they have, and how long a session whose calls
+// were stopped has to give it back before another one's are.
+const memoryTime = 2 * time.Second
+
 // hostMemory is how much of the host's memory is left for sessions.
 type hostMemory struct {
-	look  func() (room.Volume, error) // room.Memory; tests replace it
-	level atomic.Int32                // a room.Level
-	stops atomic.Int64                // sessions whose calls were stopped, for sockets and locks too
+	look     func() (room.Volume, error) // room.Memory; tests replace it
+	patience time.Duration               // memoryTime; in tests more
+	level    atomic.Int32                // a room.Level
+	stops    atomic.Int64                // sessions whose calls were stopped, for sockets and locks too
 }
 
 const freesMemory = "wait until calls have ended, end sessions (toolctl session rm), or have memory freed on the host"

@@ -17,6 +17,7 @@ func TestHostMemory(t *testing.T) {
 	h := newHouse(t)
 	h.set.HostMemory = room.Floor{Bytes: 8 << 20}
 	m := h.build()
+	m.memory.patience = testrig.Patience // none goes in place of one that has only not been heard
 	var free atomic.Int64
 	free.Store(1 << 30)
 	var gone atomic.Pointer[func() bool] // when there is memory again

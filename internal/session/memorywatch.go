@@ -16,10 +16,6 @@ import (
 // may be counted for none of them, and what is counted may be more than the host has.
 type memoryWatch struct{ *roster }
 
-// memoryTime is how long the sessions are asked what they have, and how long a session whose calls
-// were stopped has to give it back before another one's are.
-const memoryTime = 2 * time.Second
-
 // watch runs as long as the daemon.
 func (h memoryWatch) watch() {
 	var last *Session // whose calls were stopped
@@ -38,7 +34,7 @@ func (h memoryWatch) watch() {
 		if was := room.Level(h.memory.level.Swap(int32(level))); level > was {
 			h.log.Warn("the host's memory is nearly full: calls are stopped, one session after the other", "free_bytes", v.Free, "floor_bytes", w.Floor.Of(v.Size))
 		}
-		if level == room.Enough || last != nil && last.calls.Open() > 0 && time.Since(at) < memoryTime {
+		if level == room.Enough || last != nil && last.calls.Open() > 0 && time.Since(at) < h.memory.patience {
 			continue
 		}
 		if last = h.most(); last != nil {

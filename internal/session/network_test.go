@@ -87,7 +87,7 @@ func TestAskedConnection(t *testing.T) {
 	h.set.Policy = rules(t, "[permission]\nbash = \"allow\"\nnetwork = \"ask\"\n")
 	h.open()
 	s := h.create(alice, client.SessionCreate{Tools: []string{"bash"}})
-	c := h.background(s.ID, "sleep 1000")
+	c := h.background(s.ID, "hold")
 	to, err := endpoint.Parse("example.com:443")
 	if err != nil {
 		t.Fatal(err)
@@ -114,8 +114,8 @@ func TestAllowedOnceIsShared(t *testing.T) {
 	h.set.Policy = rules(t, "[permission]\nbash = \"allow\"\nnetwork = \"ask\"\n")
 	h.open()
 	s := h.create(alice, client.SessionCreate{})
-	one, two := h.background(s.ID, "sleep 1000"), h.background(s.ID, "sleep 1001")
-	other := h.background(h.create(alice, client.SessionCreate{}).ID, "sleep 1002")
+	one, two := h.background(s.ID, "echo one; hold"), h.background(s.ID, "echo two; hold")
+	other := h.background(h.create(alice, client.SessionCreate{}).ID, "hold")
 	to, err := endpoint.Parse("example.com:443")
 	if err != nil {
 		t.Fatal(err)

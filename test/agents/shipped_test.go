@@ -76,7 +76,7 @@ var shippedAgents = []*shippedAgent{
 		name: "claude", pattern: "@anthropic-ai/claude-code-linux-*/claude", tool: prefixed("mcp__toold__"),
 		env: []string{
 			"ANTHROPIC_BASE_URL={model}", "ANTHROPIC_API_KEY=x", "ENABLE_TOOL_SEARCH=false",
-			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1",
+			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "MCP_TIMEOUT=600000", "MCP_CONNECT_TIMEOUT_MS=600000",
 		},
 		args:    []string{"-p", says, "--mcp-config", ".mcp.json", "--strict-mcp-config", "--allowedTools", "mcp__toold"},
 		offArgs: []string{"--tools", ""},
@@ -117,7 +117,12 @@ var shippedAgents = []*shippedAgent{
 // has its own tools.
 func (a *shippedAgent) command(t *testing.T, model string, flags ...string) *exec.Cmd {
 	t.Helper()
-	program, home, args, off := shipped(t, a.pattern), t.TempDir(), a.args, ""
+	program, args, off := shipped(t, a.pattern), a.args, ""
+	home, err := testrig.MkdirTemp("toold-home-")
+	testrig.Must(t, err)
+	t.Cleanup(func() { // what an agent has left running may still write there
+		testrig.Eventually(t, "the agent's home is removed", func() bool { return os.RemoveAll(home) == nil })
+	})
 	argv := []string{program}
 	if a.script {
 		argv = []string{shipped(t, "node-linux-*/bin/node"), program}

@@ -225,7 +225,7 @@ func TestBackgroundIsAskedToEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	c, _ := r.connect(r.hello())
-	const leave = `(trap 'echo asked; rm lock; exit' TERM; : > lock; while :; do sleep 0.01; done) & ` // a lock as git holds one
+	const leave = `(trap 'trap "" TERM; echo asked; rm lock; exit' TERM; : > lock; while :; do sleep 0.01; done) & ` // a lock as git holds one
 	for _, tc := range []struct{ name, then string }{
 		{"done", "exit 3"},
 		{"aborted", "echo now; exec sleep 300"},

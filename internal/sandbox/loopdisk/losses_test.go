@@ -41,11 +41,13 @@ func TestLosses(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = disks[name].Close() })
 	}
+	full := false // a disk whose kernel has written by itself meanwhile has lost something already
+	lost := func(err error) bool { return full && (errors.Is(err, unix.EROFS) || errors.Is(err, unix.EIO)) }
 	write := func(what string, files map[string]int) {
 		t.Helper()
 		for name, root := range disks {
 			if n := files[name[strings.LastIndexAny(name, "-_")+1:]]; n > 0 {
-				if err := put(t, root, what, make([]byte, n)); err != nil && n < int(Least) {
+				if err := put(t, root, what, make([]byte, n)); err != nil && n < int(Least) && !lost(err) {
 					t.Fatal(name, err)
 				}
 			}
@@ -83,9 +85,10 @@ func TestLosses(t *testing.T) {
 	if err := os.WriteFile(neighbour, make([]byte, 128<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 		t.Fatal(err)
 	}
+	full = true
 	write("lost", map[string]int{"data": 4 << 20})
 	for i := range 300 {
-		if err := put(t, disks["own-names"], fmt.Sprint(i, strings.Repeat("n", 200)), nil); err != nil {
+		if err := put(t, disks["own-names"], fmt.Sprint(i, strings.Repeat("n", 200)), nil); err != nil && !lost(err) {
 			t.Fatal(err)
 		}
 	}

@@ -42,6 +42,28 @@ func moodyFixture(t *testing.T) (f *fixture, mood func(name string), fifo string
 	return f, func(name string) { testrig.Must(t, os.WriteFile(filepath.Join(moods, name), nil, 0o600)) }, fifo
 }
 
+// holdRead opens a FIFO once it is read by a probe, which says in over that it has ended without.
+func holdRead(t *testing.T, fifo string, over <-chan error) *os.File {
+	t.Helper()
+	opened := make(chan *os.File, 1)
+	go func() {
+		f, err := os.OpenFile(fifo, os.O_WRONLY, 0)
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- f
+	}()
+	select {
+	case f := <-opened:
+		t.Cleanup(func() { _ = f.Close() })
+		return f
+	case err := <-over:
+		go func() { _, _ = os.Open(fifo) }() // lets the other one go
+		t.Fatal("the probe has ended before it hung: ", err)
+		return nil
+	}
+}
+
 // TestProbeEndsWithDriver: a probe that nobody waits for any more ends with the driver, with the
 // runtime that it has started, and none begins afterwards.
 func TestProbeEndsWithDriver(t *testing.T) {
@@ -53,9 +75,7 @@ func TestProbeEndsWithDriver(t *testing.T) {
 	ctx, leave := context.WithCancelCause(t.Context())
 	tried := make(chan error, 1)
 	go func() { tried <- d.Try(ctx, "moody") }()
-	held, err := os.OpenFile(fifo, os.O_WRONLY, 0) // once it is read
-	testrig.Must(t, err)
-	defer held.Close()
+	held := holdRead(t, fifo, tried)
 	leave(left)
 	if err := <-tried; !errors.Is(err, left) {
 		t.Errorf("who leaves: %v", err)
@@ -84,11 +104,7 @@ func TestTryAgain(t *testing.T) {
 	mood("hangs")
 	hung := make(chan error, 1)
 	go func() { hung <- d.Try(f.Ctx(), "moody") }()
-	held, err := os.OpenFile(fifo, os.O_WRONLY, 0) // once it is read
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer held.Close()
+	held := holdRead(t, fifo, hung)
 	if err := d.Try(f.Ctx(), "runc"); err != nil {
 		t.Errorf("another one, meanwhile: %v", err)
 	}

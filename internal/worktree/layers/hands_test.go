@@ -60,7 +60,7 @@ func goesOn(t *testing.T, s *Store, other *Tree) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(testrig.Patience):
 		t.Error("another session waits for the disk")
 	}
 }
@@ -131,6 +131,12 @@ func TestMountHangs(t *testing.T) {
 	}
 	<-begun
 	goesOn(t, s, other)
+	testrig.Eventually(t, "both wait for it", func() bool {
+		s.disks.mu.Lock()
+		defer s.disks.mu.Unlock()
+		o := s.disks.open[tree.Disk]
+		return o != nil && o.users == cap(end)
+	})
 	close(hangs)
 	testrig.Must(t, errors.Join(<-end, <-end))
 	if mounts.Load() != 1 {

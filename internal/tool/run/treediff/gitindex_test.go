@@ -35,9 +35,10 @@ func (r *repository) index() []byte {
 	return b
 }
 
-// entries are those of the index, as git tells them.
+// entries are those of the index, as git tells them, and its version.
 func (r *repository) entries() string {
-	return r.git("ls-files", "--stage", "-t", "-v", "-z") + r.git("ls-files", "--resolve-undo", "-z") + r.git("update-index", "--show-index-version")
+	const version = len("DIRC") + 4
+	return r.git("ls-files", "--stage", "-t", "-v", "-z") + r.git("ls-files", "--resolve-undo", "-z") + string(r.index()[:version])
 }
 
 func (r *repository) step() {
