@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/beneath"
 )
 
 // A disk of Create has a reserve: who fills it takes all that there is, and then no directory
@@ -25,7 +27,8 @@ func addReserve(path string) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(unix.Mkdirat(int(root.Fd()), reserveDir, 0o700), Refill(root))
+	// Written now: a program that is just being started may keep it mounted beyond this, and the file is copied next.
+	err = errors.Join(unix.Mkdirat(int(root.Fd()), reserveDir, 0o700), Refill(root), beneath.Sync(int(root.Fd())))
 	return errors.Join(err, root.Close())
 }
 
