@@ -80,7 +80,10 @@ func (b *fakeBox) lastRequest() agent.Request {
 func (b *fakeBox) Uncounted() (int64, error) { return b.uncounted.Load(), nil }
 
 // FileLocks implements sandbox.Uncounted.
-func (b *fakeBox) FileLocks(_ context.Context, most int) (int, error) {
+func (b *fakeBox) FileLocks(ctx context.Context, most int) (int, error) {
+	if until, ok := ctx.Deadline(); ok && time.Until(until) < time.Duration(b.locksTake.Load()) {
+		return 0, context.DeadlineExceeded
+	}
 	return min(int(b.fileLocks.Load()), most+1), nil
 }
 
@@ -169,6 +172,7 @@ type fakeBox struct {
 	oom, pids, memory, disk atomic.Int64
 	cpu, io                 atomic.Int64 // more than what it takes to start
 	uncounted, fileLocks    atomic.Int64
+	locksTake               atomic.Int64 // ns that a look at fileLocks needs
 	freed                   atomic.Int32
 	holding                 atomic.Int32 // commands that are at "hold"
 

@@ -103,7 +103,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	m.work.Go("watch of the host's memory", memoryWatch{m.roster}.watch)
 	busy := make(chan struct{}, 1)
 	m.work.Go("watch of sockets", (&socketWatch{roster: m.roster, much: map[*Session]bool{}, silent: map[*Session]bool{}, busy: busy}).watch)
-	m.work.Go("watch of locks", (&lockWatch{roster: m.roster, silent: map[*Session]bool{}, busy: busy}).watch)
+	m.work.Go("watch of locks", (&lockWatch{roster: m.roster, late: map[*Session]time.Duration{}, busy: busy}).watch)
 	looked := make(chan struct{})
 	m.work.Go("watch for what disks have lost", func() { diskWatch{m.roster}.watchLosses(looked) })
 	select {

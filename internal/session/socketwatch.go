@@ -48,7 +48,10 @@ func (h *socketWatch) watch() {
 		began, kept := time.Now(), room.Sockets()
 		if began.Sub(all) >= uncountedSeldom || kept > h.kept+uncountedStep {
 			all, h.kept = began, kept
-			lookAtAll(h.roster, h.look, h.much, h.silent)
+			live := lookAtAll(h.roster, h.look)
+			over := func(s *Session, _ bool) bool { return !live[s] }
+			maps.DeleteFunc(h.much, over)
+			maps.DeleteFunc(h.silent, over)
 		} else {
 			h.kept = min(h.kept, kept)
 			for s := range h.much {
@@ -80,16 +83,14 @@ func (h *socketWatch) await(wait time.Duration) bool {
 	return false
 }
 
-// lookAtAll calls look for each live session, and takes those that are over out of what is known.
-func lookAtAll(r *roster, look func(*Session), known ...map[*Session]bool) {
-	live := map[*Session]bool{}
+// lookAtAll calls look for each live session, and gives them.
+func lookAtAll(r *roster, look func(*Session)) (live map[*Session]bool) {
+	live = map[*Session]bool{}
 	for _, s := range r.live() {
 		live[s] = true
 		look(s)
 	}
-	for _, m := range known {
-		maps.DeleteFunc(m, func(s *Session, _ bool) bool { return !live[s] })
-	}
+	return live
 }
 
 // look ends the calls of a session that has too much.
@@ -122,9 +123,10 @@ func (h *socketWatch) look(s *Session) {
 // bounds by nothing.
 type lockWatch struct {
 	*roster
-	kept   int64             // by the locks of the host, the least since sessions were looked at
-	busy   <-chan struct{}   // a value while there are calls
-	silent map[*Session]bool // those whose locks could not be counted, which was logged
+	kept int64           // by the locks of the host, the least since all sessions were looked at
+	busy <-chan struct{} // a value while there are calls
+	// late are those whose locks could not be counted in this time, which was logged.
+	late map[*Session]time.Duration
 }
 
 // mostLocks is how many a session may have: 12 MiB of them. To count them takes a look at each descriptor
@@ -132,9 +134,10 @@ type lockWatch struct {
 const (
 	mostLocks = 64 << 10
 	locksStep = 4 << 20
-	// locksTime is how long a look at one session may take: it may have millions of descriptors, and
-	// the others are looked at after it.
-	locksTime = 200 * time.Millisecond
+	// locksTime is how long the first look at one session may take: it may have millions of descriptors, and
+	// the others are looked at after it. The next one may take twice as long, up to mostLocksTime.
+	locksTime     = 500 * time.Millisecond
+	mostLocksTime = 30 * time.Second
 )
 
 // watch runs as long as the daemon.
@@ -148,8 +151,11 @@ func (h *lockWatch) watch() {
 		}
 		began, kept := time.Now(), room.FileLocks()
 		if kept > h.kept+locksStep {
-			lookAtAll(h.roster, h.look, h.silent)
-			h.kept = kept
+			live := lookAtAll(h.roster, h.look)
+			maps.DeleteFunc(h.late, func(s *Session, _ time.Duration) bool { return !live[s] })
+			if len(h.late) == 0 {
+				h.kept = kept // else all are looked at again
+			}
 		}
 		h.kept = min(h.kept, kept)
 		wait = max(uncountedSeldom, uncountedShare*time.Since(began))
@@ -158,6 +164,8 @@ func (h *lockWatch) watch() {
 
 // look ends the calls of a session that has too many.
 func (h *lockWatch) look(s *Session) {
+	limit := max(h.late[s], locksTime)
+	delete(h.late, s)
 	if s.calls.Open() == 0 {
 		return
 	}
@@ -165,14 +173,16 @@ func (h *lockWatch) look(s *Session) {
 	if !ok {
 		return
 	}
-	ctx, cancel := context.WithTimeout(h.ctx, locksTime)
+	ctx, cancel := context.WithTimeout(h.ctx, limit)
 	defer cancel()
 	n, err := sb.FileLocks(ctx, mostLocks)
-	if err != nil && !h.silent[s] {
-		h.silent[s] = true
-		s.log.Warn("nobody sees to it that the session has few locks of files", "error", err)
+	if n <= mostLocks && err == nil {
+		return
 	}
 	if n <= mostLocks {
+		if h.late[s] = min(2*limit, mostLocksTime); limit == locksTime {
+			s.log.Warn("the session's locks of files cannot be counted yet", "error", err)
+		}
 		return
 	}
 	const note = "its programs had too many locks of files (fcntl), which are the host's memory; lock less at once"

@@ -3,6 +3,7 @@ package session
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/testrig"
@@ -46,17 +47,26 @@ func TestTooManyLocks(t *testing.T) {
 	box := h.host.box(s.ID)
 	x := h.background(s.ID, "echo part; hold")
 	testrig.Eventually(t, "it holds", func() bool { return box.holding.Load() == 1 })
-	watch := lockWatch{roster: h.m.roster, silent: map[*Session]bool{}}
+	watch := lockWatch{roster: h.m.roster, late: map[*Session]time.Duration{}}
 	box.fileLocks.Store(mostLocks)
 	watch.look(h.m.live()[0])
 	if box.holding.Load() != 1 || !h.m.live()[0].calls.Writing() {
 		t.Error("it was stopped with all that it may have")
 	}
 	box.fileLocks.Store(mostLocks + 1)
+	box.locksTake.Store(int64(locksTime) + 1) // more than one look has
 	watch.look(h.m.live()[0])
+	if watch.late[h.m.live()[0]] != 2*locksTime || box.holding.Load() != 1 {
+		t.Errorf("a look that was cut off: %v", watch.late)
+	}
+	testrig.Eventually(t, "the next one has more time", func() bool {
+		watch.look(h.m.live()[0])
+		return len(watch.late) == 0
+	})
 	if c := h.finished(x.ID); c.Metadata["reason"] != "memory" || !strings.HasPrefix(c.Output, "part\n") || !strings.Contains(c.Output, "too many locks") {
 		t.Errorf("%+v", c)
 	}
+	box.fileLocks.Store(0) // the daemon looks too, when the host has more
 	if c := h.finished(h.background(s.ID, "echo again").ID); c.Output != "again\n" {
 		t.Errorf("the next call: %+v", c)
 	}
