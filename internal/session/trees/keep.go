@@ -201,6 +201,16 @@ func (k *seen) look(ctx context.Context, s *shared, t *layers.Tree, all bool) (e
 			return err
 		}
 	}
+	opened, err := s.store.OpenLayers(t.Layers())
+	if err != nil {
+		return err
+	}
+	of, err := coverOf(opened)
+	if err != nil {
+		return err
+	}
+	defer of.close()
+	l.Begun = of.begun
 	n, also, err := l.Keep(ctx, slices.Concat(f.written, f.removed, slices.Sorted(maps.Keys(f.dirs))), maxKept-k.kept)
 	k.kept += n
 	if err != nil || len(t.Lower) > 0 && fresh {

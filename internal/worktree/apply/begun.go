@@ -111,3 +111,19 @@ func (s *dirs) swapped() bool {
 	}
 	return false
 }
+
+// unsure reports whether a directory that leads to where a walk is may be another one than the session's
+// changes lie over: it has changed since then, and nobody knows which one it was. One that is moved changes.
+func (s *dirs) unsure(began int64) bool {
+	for i := 1; i < len(s.open); i++ {
+		d := &s.open[i]
+		if d.err == nil && !d.timed {
+			var st unix.Stat_t
+			d.timed, d.unsure = true, s.begun[d.path] == nil && (unix.Fstat(d.fd, &st) != nil || st.Ctim.Nano() > began)
+		}
+		if d.unsure {
+			return true
+		}
+	}
+	return false
+}

@@ -198,7 +198,8 @@ const readPart = 256 << 10
 // Keep keeps what the source has at paths that the session has just written to, where it
 // still is what the session began with, and not more than so many bytes; it says how many
 // bytes that were, and what else was found. A file of more than 4 MiB, and one that a job has
-// written, is not kept.
+// written, is not kept, nor what is in a directory that is another one than the session's changes lie over, or may
+// be: it has changed since, and nothing says which one it was.
 func (l *Look) Keep(ctx context.Context, paths []string, room int64) (kept int64, also *Unkept, err error) {
 	also = &Unkept{There: make(map[string]Noted)}
 	d := &state{dir: l.Dir}
@@ -213,10 +214,15 @@ func (l *Look) Keep(ctx context.Context, paths []string, room int64) (kept int64
 		_, wrote := all[p]
 		return wrote || has(p)
 	})
+	were, before := make(begun), ""
+	for _, p := range slices.Sorted(slices.Values(paths)) {
+		err = cmp.Or(err, l.Begun.lead(were, before, p, true))
+		before = p
+	}
 	for err == nil && len(paths) > 0 {
 		var some []base
 		err = beneath.As(ctx, l.Owner, l.Source, func(root int) (err error) {
-			some, paths, err = l.read(ctx, root, paths, room-kept, also)
+			some, paths, err = l.read(ctx, root, paths, room-kept, were, also)
 			return err
 		})
 		if err != nil {
@@ -257,8 +263,8 @@ type base struct {
 }
 
 // read reads the bases of the first paths, and gives the paths that are left.
-func (l *Look) read(ctx context.Context, root int, paths []string, room int64, also *Unkept) (some []base, left []string, err error) {
-	dirs, sum, began := &dirs{open: []openDir{{path: ".", fd: root}}}, int64(0), l.Since-l.Back
+func (l *Look) read(ctx context.Context, root int, paths []string, room int64, were begun, also *Unkept) (some []base, left []string, err error) {
+	dirs, sum, began := &dirs{open: []openDir{{path: ".", fd: root}}, begun: were}, int64(0), l.Since-l.Back
 	defer dirs.close(1)
 	for i, p := range paths {
 		if err := context.Cause(ctx); err != nil {
@@ -276,10 +282,17 @@ func (l *Look) read(ctx context.Context, root int, paths []string, room int64, a
 		if err != nil {
 			continue
 		}
+		if dirs.swapped() || dirs.unsure(began) || now.Kind == beneath.Dir && were.anotherAt(parent, path.Base(p), p) {
+			also.There[p] = Noted{Is: Some}
+			continue
+		}
 		if now.Kind == beneath.Dir {
-			n := Noted{Is: Dir, Perm: now.Perm, Handle: handleAt(parent, path.Base(p))}
+			n := Noted{Is: Dir, Perm: now.Perm}
 			if now.Placed > began {
 				n.Is = Mode
+			}
+			if now.CTime <= began || were[p] != nil {
+				n.Handle = handleAt(parent, path.Base(p))
 			}
 			also.There[p] = n
 			continue
@@ -406,6 +419,8 @@ type openDir struct {
 	looked, another bool
 	// swapped: it is surely not, once that was compared.
 	compared, swapped bool
+	// unsure: it may be another one, once its times were looked at.
+	timed, unsure bool
 }
 
 // close closes all but the first n directories.

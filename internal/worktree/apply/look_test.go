@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/beneath"
 )
@@ -42,7 +44,17 @@ func (b *bothSides) edit(dir, name string) {
 }
 
 func (b *bothSides) look() *Look {
-	return &Look{Dir: b.job.Dir, Source: b.job.Source, Owner: b.job.Owner, Since: b.job.Since}
+	return &Look{
+		Dir: b.job.Dir, Source: b.job.Source, Owner: b.job.Owner, Since: b.job.Since,
+		Begun: func(dir string) ([]byte, error) { // they stay the same ones
+			fd, err := unix.Open(filepath.Join(b.source, dir), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return nil, nil //nolint:nilerr // it is not there, or is no directory
+			}
+			defer unix.Close(fd)
+			return beneath.Handle(fd)
+		},
+	}
 }
 
 func (b *bothSides) step() {
@@ -168,6 +180,58 @@ func TestClockSetBack(t *testing.T) {
 
 // TestKeepWithoutRoom: where the host has no room for what a source has, that there was something
 // is told of each file, and nothing more is kept.
+// TestKeepOfAnotherDirectory: what is in a directory is kept where that is surely the one that the session began
+// with: by its handle, and without one only where it has not changed since.
+func TestKeepOfAnotherDirectory(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		do    func(t *testing.T, dir string)
+		knows bool
+		kept  bool
+	}{
+		"as it was, known":       {func(*testing.T, string) {}, true, true},
+		"as it was, not known":   {func(*testing.T, string) {}, false, true},
+		"changed, known":         {func(t *testing.T, dir string) { must(t, os.WriteFile(dir+"/d/new", nil, 0o644)) }, true, true},
+		"changed, not known":     {func(t *testing.T, dir string) { must(t, os.WriteFile(dir+"/d/new", nil, 0o644)) }, false, false},
+		"another one, known":     {func(t *testing.T, dir string) { trade(t, dir+"/d", dir+"/other") }, true, false},
+		"another one, not known": {func(t *testing.T, dir string) { trade(t, dir+"/d", dir+"/other") }, false, false},
+		"another below, known":   {func(t *testing.T, dir string) { trade(t, dir+"/d/in", dir+"/other/in") }, true, false},
+	} {
+		r := begin(t, tree(t, map[string]string{"d/in/f": "1\n", "other/in/f": "2\n"}))
+		l := (&bothSides{rig: r}).look()
+		l.Begun = nil
+		handles := map[string][]byte{}
+		for _, dir := range []string{"d", "d/in"} {
+			f, err := os.Open(filepath.Join(r.source, dir))
+			must(t, err)
+			handles[dir], err = beneath.Handle(int(f.Fd()))
+			must(t, err)
+			must(t, f.Close())
+		}
+		if tt.knows && handles["d"] == nil {
+			t.Skip("this file system has no handles")
+		}
+		if tt.knows {
+			l.Begun = func(dir string) ([]byte, error) { return handles[dir], nil }
+		}
+		tt.do(t, r.source)
+		n, also, err := l.Keep(t.Context(), []string{"d/in/f", "d"}, 1<<20)
+		must(t, err)
+		if kept := n > 0; kept != tt.kept || !kept && also.There["d/in/f"].Is != Some {
+			t.Errorf("%s: kept %d bytes, %+v", name, n, also)
+		}
+		if note := also.There["d"]; strings.HasPrefix(name, "another one") && note.Handle != "" {
+			t.Errorf("%s: the directory is noted as the one that was there: %+v", name, note)
+		}
+	}
+}
+
+// trade has two paths change places.
+func trade(t *testing.T, a, b string) {
+	t.Helper()
+	must(t, unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE))
+}
+
 func TestKeepWithoutRoom(t *testing.T) {
 	t.Parallel()
 	r := begin(t, tree(t, map[string]string{"a": "1\n", "b": "2\n", "c": "", "d": "4\n"}))
