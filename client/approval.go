@@ -49,9 +49,12 @@ type Approval struct {
 	Metadata map[string]any `json:"metadata"`
 	SHA256   string         `json:"sha256"` // of the exact normalised input
 	// SelfApprove: who made the call may answer as well ([approvals] self_approve).
-	SelfApprove bool      `json:"self_approve,omitempty"`
-	Created     time.Time `json:"created"`
-	Expires     time.Time `json:"expires"`
+	SelfApprove bool `json:"self_approve,omitempty"`
+	// SelfOnce: the process that made the call may answer "once" or "reject", from its terminal:
+	// an admin has made it there, not an agent.
+	SelfOnce bool      `json:"self_once,omitempty"`
+	Created  time.Time `json:"created"`
+	Expires  time.Time `json:"expires"`
 	// Reply is how it was answered; absent while it is pending.
 	Reply *ApprovalReply `json:"reply,omitempty"`
 }

@@ -61,7 +61,7 @@ func (k *asker) asked(ctx context.Context, a *client.Approval) {
 	k.stop()
 	switch {
 	case k.yes && k.answer(ctx, a, client.ApprovalAnswer{Answer: client.AnswerOnce}):
-	case a.SelfApprove && k.prompt(ctx, a):
+	case (a.SelfApprove || a.SelfOnce) && k.prompt(ctx, a):
 	case k.private && k.answer(ctx, a, client.ApprovalAnswer{Answer: client.AnswerReject, Message: nobodyAskedAbout(a)}):
 	default:
 		sayAsked(k.app, a, k.giveUp)

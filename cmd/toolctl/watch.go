@@ -186,7 +186,7 @@ func (w *watch) prompt() string {
 		text = fmt.Sprintf("space shows more (%s), any other key goes back", plural(len(w.pages), "page"))
 	default:
 		text = "o once, "
-		if savable(a) {
+		if w.saves(a) {
 			text += "a always (" + string(w.scope) + "), "
 		}
 		text += "r reject, m with a reason, f full"
@@ -233,13 +233,16 @@ func (w *watch) press(keys string, now time.Time) (text string, do deed) {
 func (w *watch) decide(key string, a *client.Approval) (string, deed) {
 	answer := client.ApprovalAnswer{SHA256: a.SHA256}
 	switch key {
-	case "o":
+	case "o", "y":
 		answer.Answer = client.AnswerOnce
-	case "r":
+	case "r", "n":
 		answer.Answer = client.AnswerReject
 	case "a":
-		if !savable(a) {
+		switch {
+		case !savable(a):
 			return "  Nothing of this can be allowed always; o allows it once.\n", deed{}
+		case !w.saves(a):
+			return "  Your own call can be allowed once (o); always is another user's to say, or a rule's.\n", deed{}
 		}
 		answer.Answer, answer.Scope = client.AnswerAlways, w.scope
 	default:
@@ -247,6 +250,9 @@ func (w *watch) decide(key string, a *client.Approval) (string, deed) {
 	}
 	return "", deed{answer: &answer}
 }
+
+// saves reports whether "always" may be the answer.
+func (w *watch) saves(a *client.Approval) bool { return savable(a) && (!w.own || a.SelfApprove) }
 
 // typed edits the message of a rejection.
 func (w *watch) typed(keys string) (string, deed) {

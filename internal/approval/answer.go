@@ -41,7 +41,9 @@ func (d *Desk) List(p auth.Principal, session, after string, limit int) (client.
 			list.Next = list.Items[limit-1].ID
 			break
 		}
-		list.Items = append(list.Items, a.Row.Approval)
+		v := a.Row.Approval
+		v.SelfOnce = v.SelfOnce && AtTerminal(&a.Row) // who asked may have left
+		list.Items = append(list.Items, v)
 	}
 	return list, nil
 }
@@ -65,10 +67,11 @@ func (d *Desk) Answer(ctx context.Context, p auth.Principal, id string, a client
 	if w == nil || p.Session != "" && w.Row.SessionID != p.Session {
 		return nil, d.notPending(ctx, p, id)
 	}
-	if err := d.mayAnswer(p, w); err != nil {
+	by, err := d.mayAnswer(p, w, a.Answer)
+	if err != nil {
 		return nil, err
 	}
-	v, err := d.answer(w, p.Credential(), a)
+	v, err := d.answer(w, by, a)
 	if errors.Is(err, ErrAnswered) {
 		return nil, d.notPending(ctx, p, id)
 	}
@@ -102,17 +105,30 @@ func (d *Desk) notPending(ctx context.Context, p auth.Principal, id string) erro
 		Next("the call " + row.CallID + " shows what came of it")
 }
 
-// mayAnswer refuses the credential that made the call.
-func (d *Desk) mayAnswer(p auth.Principal, w *Pending) error {
-	if d.Config().SelfApprove {
-		return nil
-	}
+// BySelf is who has answered for a call of their own at the terminal where they made it.
+const BySelf = "self at terminal"
+
+// AtTerminal reports whether the process that made the call may answer, since an admin can be asked at its
+// terminal: it is there still, with what is typed there for it. A client's own word for it does not count.
+func AtTerminal(row *store.Approval) bool {
+	maker, err := auth.ProcessOf(row.PID)
+	return row.Start != 0 && err == nil && maker.Start == row.Start && maker.Terminal
+}
+
+// mayAnswer says as whom p answers. It refuses the credential that made the call.
+func (d *Desk) mayAnswer(p auth.Principal, w *Pending, answer client.Answer) (by string, refused error) {
 	maker := auth.Principal{UID: w.Row.UID, Session: w.Row.Token}
-	if p.Credential() != maker.Credential() {
-		return nil
+	if d.Config().SelfApprove || p.Credential() != maker.Credential() {
+		return p.Credential(), nil
 	}
-	return fault.Forbidden.Errorf("approval %s is for a call that you made yourself (%s)", w.Row.ID, maker.Credential()).
-		Next("another user must answer it; or have the agent use a session token, or set self_approve in [approvals]")
+	e := fault.Forbidden.Errorf("approval %s is for a call that you made yourself (%s)", w.Row.ID, maker.Credential())
+	switch {
+	case !p.Admin || p.PID != w.Row.PID || !AtTerminal(&w.Row):
+		return "", e.Next("another user must answer it; or have the agent use a session token, or set self_approve in [approvals]")
+	case answer == client.AnswerAlways:
+		return "", e.Next("answer once; for always another user must answer it, or set self_approve in [approvals], or write a rule")
+	}
+	return BySelf, nil
 }
 
 // answer ends a pending approval as somebody has decided.

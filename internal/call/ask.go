@@ -13,6 +13,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/approval"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/environ"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
@@ -127,7 +128,7 @@ func (a asking) askedBefore(j *judge.Judgement, row *store.Approval) error {
 }
 
 func newPending(c *Call, j *judge.Judgement, row store.Approval) *approval.Pending {
-	row.SelfApprove = c.at.daemon.Approvals.Config().SelfApprove
+	row.SelfApprove, row.SelfOnce = c.at.daemon.Approvals.Config().SelfApprove, approval.AtTerminal(&row)
 	return approval.NewPending(row, j, c.stream.Tell, c.done)
 }
 
@@ -319,6 +320,19 @@ func stateOf(c *Call, j *judge.Judgement) []byte {
 	return h.Sum(nil)
 }
 
+// startOfPerson is the start of the process that made the call for an admin, who may be at its terminal;
+// 0 where an agent makes it.
+func (c *Call) startOfPerson() uint64 {
+	if !c.by.Admin || c.by.Session != "" || c.row.MessageID != "" || c.row.Agent != "" || c.row.Model != "" {
+		return 0
+	}
+	maker, err := auth.ProcessOf(c.by.PID)
+	if err != nil {
+		return 0 // it has ended, or is of another namespace: others answer
+	}
+	return maker.Start
+}
+
 // approvalRow makes the row of an approval.
 func (a asking) approvalRow(j *judge.Judgement) store.Approval {
 	now := time.Now().UTC().Truncate(time.Millisecond)
@@ -330,7 +344,7 @@ func (a asking) approvalRow(j *judge.Judgement) store.Approval {
 			Created: now, Expires: a.daemon.Approvals.Config().Expires(now),
 		},
 		UID: a.c.by.UID, GID: a.c.by.GID, PID: a.c.by.PID, Token: a.c.by.Session,
-		State: stateOf(a.c, j), TimeoutMillis: a.c.req.TimeoutMillis, Split: a.c.stream.Split, Hidden: a.c.hidden,
+		Start: a.c.startOfPerson(), State: stateOf(a.c, j), TimeoutMillis: a.c.req.TimeoutMillis, Split: a.c.stream.Split, Hidden: a.c.hidden,
 	}
 	row.Until = steady.Now().In(row.Expires.Sub(row.Created))
 	for k := range a.c.req.Env {

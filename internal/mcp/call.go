@@ -11,6 +11,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 // abortTimeout bounds how long the end of an aborted call is waited for: a command has
@@ -29,12 +30,23 @@ func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest) *sdk.Ca
 	}
 	w := s.newWatch(req)
 	// With a key, a broken connection is taken up without a second run.
-	call := client.CallCreate{Key: "mcp-" + rand.Text(), Tool: name, Input: input}
+	call := client.CallCreate{Key: "mcp-" + rand.Text(), Tool: name, Input: input, Agent: agentOf(req.ClientInfo())}
 	return w.follow(ctx, func(stream context.Context) iter.Seq2[client.Event, error] {
 		return s.whenBack(stream, func() iter.Seq2[client.Event, error] {
 			return s.cfg.Client.StreamCall(stream, s.cfg.Session, call, client.CallOptions{})
 		})
 	}, s.cfg.Wait)
+}
+
+// maxAgent bounds the name of an agent, in bytes, as the API does.
+const maxAgent = 256
+
+// agentOf names the agent that makes a call, which is never a person: as the client does, if it does.
+func agentOf(client *sdk.Implementation) string {
+	if client == nil || client.Name == "" || len(client.Name) > maxAgent || !plain.Printable(client.Name) {
+		return "mcp"
+	}
+	return client.Name
 }
 
 // arrival is what a stream of events gives.

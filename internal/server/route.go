@@ -93,7 +93,7 @@ var routes = []route{
 	{"GET", "/v1/events", "Events", roleTenant, streamed(by(eventRoutes.events)), nil, 200, eventsBody{}, eventParams, "Stream events; Last-Event-ID resumes"},
 
 	{"GET", "/v1/approvals", "ListApprovals", roleTenant, by(approvalRoutes.listApprovals), nil, 200, client.List[client.Approval]{}, approvalParams, "List pending approvals, oldest first, one page"},
-	{"POST", "/v1/approvals/{id}", "AnswerApproval", roleTenant, asked(approvals, Approvals.Answer), client.ApprovalAnswer{}, 200, client.Approval{}, nil, "Answer a pending approval; never by the credential that made the call"},
+	{"POST", "/v1/approvals/{id}", "AnswerApproval", roleTenant, asked(approvals, Approvals.Answer), client.ApprovalAnswer{}, 200, client.Approval{}, nil, "Answer a pending approval; not by the credential that made the call, but for what an admin has typed at a terminal"},
 	{"GET", "/v1/approvals/saved", "ListSavedApprovals", roleTenant, by(approvalRoutes.listSavedApprovals), nil, 200, client.List[client.SavedApproval]{}, approvalParams, "List saved approvals, one page"},
 	{"DELETE", "/v1/approvals/saved/{id}", "RevokeApproval", roleTenant, removed(approvals, Approvals.Revoke), nil, 204, nil, nil, "Revoke a saved approval; waiting calls are judged again"},
 	{"POST", "/v1/policy/explain", "ExplainPolicy", roleTenant, given(policyRoutes.explainPolicy), client.PolicyExplain{}, 200, client.PolicyVerdict{}, nil, "How a call would be judged, and by which rules"},

@@ -20,6 +20,9 @@ type Approval struct {
 	GID   uint32 `json:"gid"`
 	PID   int32  `json:"pid"`
 	Token string `json:"token,omitempty"`
+	// Start is that of the process PID (auth.Process), where it made the call for an admin and not for
+	// an agent; else 0.
+	Start uint64 `json:"start,omitempty"`
 	// State is a hash of everything that the approval is bound to.
 	State []byte `json:"state"`
 	// TimeoutMillis, Split and Env are the call's; of its environment only the

@@ -28,6 +28,13 @@ func (r *rig) capture(t *testing.T, columns int, args ...string) string {
 // raw is what a terminal with so many columns is sent by toolctl, and its exit code.
 func (r *rig) raw(t *testing.T, columns int, args ...string) (sent string, exit int) {
 	t.Helper()
+	return r.pressed(t, columns, "", "", args...)
+}
+
+// pressed is raw with a key that is pressed when a text has been shown, and again until the program has
+// ended: one that it does not look for yet is lost.
+func (r *rig) pressed(t *testing.T, columns int, after, key string, args ...string) (sent string, exit int) {
+	t.Helper()
 	master, slave, err := openPTY()
 	if err != nil {
 		t.Fatal(err)
@@ -46,8 +53,12 @@ func (r *rig) raw(t *testing.T, columns int, args ...string) (sent string, exit 
 	if err := errors.Join(cmd.Start(), slave.Close()); err != nil {
 		t.Fatal(err)
 	}
-	shown, err := io.ReadAll(master)
-	if err != nil && !errors.Is(err, syscall.EIO) {
+	var presses []press
+	if after != "" {
+		presses = []press{{after: after, keys: key, held: true}}
+	}
+	shown, err := readPressing(master, presses)
+	if err != nil && !errors.Is(err, syscall.EIO) && !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {

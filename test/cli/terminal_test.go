@@ -10,7 +10,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -36,7 +38,7 @@ func cmdTerminal(ts *testscript.TestScript, neg bool, args []string) {
 		if !ok {
 			break
 		}
-		presses = append(presses, press{after, keys})
+		presses = append(presses, press{after: after, keys: keys})
 	}
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: terminal [COLUMNSxROWS] [TEXT=>KEYS]... COMMAND...")
@@ -64,8 +66,29 @@ func cmdTerminal(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// press are keys for when a text has been shown.
-type press struct{ after, keys string }
+// press are keys for when a text has been shown; held ones are pressed again until the terminal is left.
+type press struct {
+	after, keys string
+	held        bool
+}
+
+// hold presses keys until what it gives is called.
+func hold(master *os.File, keys string) (release func()) {
+	over := make(chan struct{})
+	go func() {
+		again := time.NewTicker(50 * time.Millisecond)
+		defer again.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-again.C:
+				_, _ = master.WriteString(keys) // nobody may be there any more
+			}
+		}
+	}()
+	return sync.OnceFunc(func() { close(over) })
+}
 
 // readPressing reads what a terminal shows, and presses keys when it shows what they
 // wait for, one after the other.
@@ -88,6 +111,9 @@ func readPressing(master *os.File, presses []press) (shown []byte, err error) {
 			seen += at + len(presses[0].after)
 			if _, err := master.WriteString(presses[0].keys); err != nil {
 				return shown, err
+			}
+			if presses[0].held {
+				defer hold(master, presses[0].keys)()
 			}
 			presses = presses[1:]
 		}
