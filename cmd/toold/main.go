@@ -82,6 +82,9 @@ func run(ctx context.Context, p process) error {
 		for _, n := range cfg.Notes {
 			fmt.Fprintln(p.stderr, "note:", n)
 		}
+		for _, w := range cfg.Warnings {
+			fmt.Fprintln(p.stderr, "warning:", w)
+		}
 		for _, w := range cfg.Policy.Warnings() {
 			fmt.Fprintln(p.stderr, "warning:", w)
 		}

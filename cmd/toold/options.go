@@ -97,11 +97,12 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 // load reads the configuration: file, then environment, then flags. It reports
 // the problems of all three together.
 func (o *options) load(env []string) (*config.Config, error) {
-	fromEnv, envErr := config.FromEnv(env)
+	fromEnv, unknown, envErr := config.FromEnv(env)
 	cfg, err := config.Load(o.configPath, append(fromEnv, o.overrides...)...)
 	if err := errors.Join(envErr, err); err != nil {
 		return nil, fmt.Errorf("configuration:\n%w", err)
 	}
+	cfg.Warnings = unknown
 	if o.ephemeral {
 		cfg.Patient()
 	}

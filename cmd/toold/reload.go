@@ -39,6 +39,9 @@ func (d *daemon) reload(_ context.Context, dryRun bool) (said *client.Reloaded, 
 		return nil, err
 	}
 	said = &client.Reloaded{Warnings: []string{}, AtStart: append([]string{}, cfg.KeepStarted(d.cfg)...)}
+	for _, w := range cfg.Warnings {
+		said.Warnings = append(said.Warnings, w.String())
+	}
 	for _, w := range cfg.Policy.Warnings() {
 		said.Warnings = append(said.Warnings, w.String())
 	}
@@ -75,6 +78,9 @@ func (d *daemon) mcpWait() time.Duration {
 func (d *daemon) lint(cfg *config.Config) {
 	for _, n := range cfg.Notes {
 		d.log.Info("a note on the configuration", "at", fmt.Sprintf("%s:%d", n.Source, n.Line), "note", n.Message)
+	}
+	for _, w := range cfg.Warnings {
+		d.log.Warn("a variable is no setting", "name", w.Source, "warning", w.Message)
 	}
 	for _, w := range cfg.Policy.Warnings() {
 		d.log.Warn("a rule may not do what it is meant to", "at", fmt.Sprintf("%s:%d", w.Source, w.Line), "warning", w.Message)

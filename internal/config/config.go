@@ -55,6 +55,8 @@ type Config struct {
 	// Notes say what in this configuration has another effect than it may seem to.
 	// None of it is an error.
 	Notes []tomltext.Problem
+	// Warnings name what was given as a setting and changes nothing.
+	Warnings []tomltext.Problem
 
 	// origins says where each key that was set came from, for the messages of
 	// Validate.

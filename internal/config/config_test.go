@@ -419,14 +419,43 @@ func TestOverrideProblems(t *testing.T) {
 }
 
 func TestFromEnv(t *testing.T) {
-	got, err := FromEnv([]string{"HOME=/root", "TOOLD_LIMITS_OPEN_FILES=100", "TOOLD_SOCKET=/x", "TOOLD_TEST_REQUIRE=oci"})
+	got, warned, err := FromEnv([]string{
+		"HOME=/root", "TOOLD_LIMITS_OPEN_FILES=100", "TOOLD_SOCKET=/x", "TOOLD_TOKEN=x", "TOOLD_TEST_REQUIRE=oci",
+		"TOOLD_SERVICE_HOST=10.0.0.1", "TOOLD_SERVICE_PORT_METRICS=9464", "TOOLD_PORT=tcp://10.0.0.1:9464", "TOOLD_PORT_9464_TCP_ADDR=10.0.0.1",
+		"TOOLD_WORKTREES=/srv", "TOOLD_SERVICE_NAME=x", "TOOLD_XYZZY=1",
+	})
 	want := []Override{{"limits.open_files", "100", "TOOLD_LIMITS_OPEN_FILES"}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
-	for _, bad := range []string{"TOOLD_DAEMON_SOKCET", "TOOLD_PERMISSION_BASH", "TOOLD_TENANT_A_UIDS", "TOOLD_LIMITS_JOBS"} {
-		if _, err := FromEnv([]string{bad + "=x"}); err == nil || !strings.HasPrefix(err.Error(), bad+": no setting of [") {
-			t.Errorf("%s: got %v", bad, err)
+	if len(warned) != 2 || warned[0].Source != "TOOLD_SERVICE_NAME" || warned[1].Source != "TOOLD_XYZZY" {
+		t.Errorf("warned of %v", warned)
+	}
+	for bad, says := range map[string]string{
+		"TOOLD_DAEMON_SOKCET": "no setting of [daemon] has", "TOOLD_PERMISSION_BASH": "no setting of [permission] has",
+		"TOOLD_TENANT_A_UIDS": "no setting of [tenant] has", "TOOLD_LIMITS_JOBS": "no setting of [limits] has",
+		"TOOLD_LIMIT_MEMORY": "did you mean TOOLD_LIMITS_MEMORY?", "TOOLD_LIMITSMEMORY": "did you mean TOOLD_LIMITS_MEMORY?",
+		"TOOLD_limits_memory": "did you mean TOOLD_LIMITS_MEMORY?", "TOOLD_SANDBOXRUNTIME": "did you mean TOOLD_SANDBOX_RUNTIME?",
+		"TOOLD_LIMIT_JOBS": "did you mean one of [limits]?", "TOOLD_WORKTREE_WHAT": "did you mean one of [worktrees]?",
+	} {
+		if _, _, err := FromEnv([]string{bad + "=x"}); err == nil || !strings.HasPrefix(err.Error(), bad+": no setting ") || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: got %v, want %q", bad, err, says)
+		}
+	}
+}
+
+// TestMisspelledVariables: a variable that is one letter away from a setting's is refused, whichever.
+func TestMisspelledVariables(t *testing.T) {
+	for _, key := range Keys() {
+		name := EnvName(key)
+		for i := len(envPrefix); i < len(name); i++ {
+			wrong := name[:i] + name[i+1:]
+			if slices.ContainsFunc(Keys(), func(k string) bool { return EnvName(k) == wrong }) || foreign.MatchString(wrong) {
+				continue
+			}
+			if _, _, err := FromEnv([]string{wrong + "=x"}); err == nil {
+				t.Errorf("%s for %s is taken, or left out in silence", wrong, name)
+			}
 		}
 	}
 }

@@ -81,7 +81,7 @@ func TestWallHasOneMaximum(t *testing.T) {
 }
 
 func TestMaximumFromAVariable(t *testing.T) {
-	overrides, err := FromEnv([]string{"TOOLD_LIMITS_MAX_MEMORY=8GiB", "TOOLD_LIMITS_PIDS=99"})
+	overrides, _, err := FromEnv([]string{"TOOLD_LIMITS_MAX_MEMORY=8GiB", "TOOLD_LIMITS_PIDS=99"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,12 +2,15 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tomltext"
 )
 
@@ -49,38 +52,56 @@ func appendKeys(keys []string, prefix string, t reflect.Type) []string {
 	return keys
 }
 
-// FromEnv finds the settings in an environment (KEY=VALUE). A variable that
-// begins like one of ours, TOOLD_ and the name of a section, but is none, is a
-// problem: it is a setting that somebody believes in. Other TOOLD_ variables
-// (TOOLD_SOCKET of the client) are left alone.
-func FromEnv(env []string) ([]Override, error) {
+// FromEnv finds the settings in an environment (KEY=VALUE). A variable that begins or is
+// spelled like one of ours but is none is a problem: it is a setting that somebody believes
+// in. Any other TOOLD_ variable changes nothing, which is a warning, but for those that are
+// others' (foreign).
+func FromEnv(env []string) (overrides []Override, warnings []tomltext.Problem, err error) {
 	byName := make(map[string]string)
 	for _, k := range Keys() {
 		byName[EnvName(k)] = k
 	}
-	var overrides []Override
 	var problems []tomltext.Problem
 	for _, kv := range env {
 		name, value, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, envPrefix) {
+		if !strings.HasPrefix(name, envPrefix) || foreign.MatchString(name) {
 			continue
 		}
 		if key, ok := byName[name]; ok {
 			overrides = append(overrides, Override{Key: key, Value: value, Source: name})
-		} else if section := sectionOf(name); section != "" {
-			problems = append(problems, tomltext.Problem{Source: name, Message: fmt.Sprintf(
-				"no setting of [%s] has this variable: see config.toml for the keys; tenants, hooks and policy are set in the file only", section)})
+		} else if why := misspelled(name, byName); why != "" {
+			problems = append(problems, tomltext.Problem{Source: name, Message: why})
+		} else {
+			warnings = append(warnings, tomltext.Problem{Source: name, Message: "this variable is no setting and changes nothing: see config.toml for the keys"})
 		}
 	}
-	return overrides, tomltext.Join(problems)
+	return overrides, warnings, tomltext.Join(problems)
 }
 
-func sectionOf(variable string) string {
-	sections := append(keysOf(reflect.TypeFor[Config]()), "permission", "rule")
-	for _, s := range sections {
-		if strings.HasPrefix(variable, EnvName(s)+"_") {
-			return s
+// foreign are TOOLD_ variables that are no settings: those of the client, of compose files and of this repository's
+// tests, and those that Kubernetes sets for a Service called toold.
+var foreign = regexp.MustCompile(`^TOOLD_(SOCKET|TOKEN|IMAGE|TOOLS_IMAGE|WORKTREES|TEST_.*|SERVICE_(HOST|PORT.*)|PORT(_.*)?)$`)
+
+// misspelled says which setting a variable was meant to be; "" where it is like none.
+func misspelled(name string, byName map[string]string) string {
+	const seeFile = "see config.toml for the keys; tenants, hooks and policy are set in the file only"
+	rest := strings.TrimPrefix(name, envPrefix)
+	for _, s := range append(keysOf(reflect.TypeFor[Config]()), "permission", "rule") {
+		if strings.HasPrefix(rest, strings.ToUpper(s)+"_") {
+			return fmt.Sprintf("no setting of [%s] has this variable: %s", s, seeFile)
 		}
+	}
+	known := slices.Sorted(maps.Keys(byName))
+	first, key, _ := strings.Cut(rest, "_")
+	if section := plain.Near(first, keysOf(reflect.TypeFor[Config]())); key != "" && len(section) > 0 {
+		meant := EnvName(section[0] + "." + key)
+		if !slices.Contains(known, meant) {
+			return fmt.Sprintf("no setting has this variable: did you mean one of [%s]? %s", section[0], seeFile)
+		}
+		return "no setting has this variable: did you mean " + meant + "?"
+	}
+	if near := plain.Near(name, known); len(near) > 0 {
+		return "no setting has this variable: did you mean " + near[0] + "?"
 	}
 	return ""
 }
