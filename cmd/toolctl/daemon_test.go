@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/config"
 )
 
 func TestUnreachable(t *testing.T) {
@@ -234,8 +235,35 @@ func TestCompletion(t *testing.T) {
 
 func TestGenDocs(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man")
-	ctl(t, t.Context(), "", "gen-docs", dir).want(t, 0, "", "")
-	if page, err := os.ReadFile(filepath.Join(dir, "toolctl-session-create.1")); err != nil || !strings.Contains(string(page), "idle") {
-		t.Errorf("man page: %v", err)
+	usage := filepath.Join(t.TempDir(), "usage")
+	if err := os.WriteFile(usage, []byte("toold runs things.\n\nusage: toold [flags]\n\n.hidden \\x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctl(t, t.Context(), "", "gen-docs", dir, "../../config.toml", usage).want(t, 0, "", "")
+	page := func(name string) string {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	if !strings.Contains(page("toolctl-session-create.1"), "idle") {
+		t.Error("the page of session create has no flags")
+	}
+	if text := page("toold.8"); !strings.Contains(text, `toold \- runs things`+"\n") || !strings.Contains(text, "\n"+`\&.hidden \ex`) {
+		t.Errorf("the page of toold:\n%s", text)
+	}
+	settings := page("toold.toml.5")
+	for _, key := range config.Keys() {
+		_, name, _ := strings.Cut(key, ".")
+		name = name[strings.LastIndex(name, ".")+1:]
+		if !strings.Contains(settings, `\fB`+name+" = ") && !strings.Contains(settings, `\fB`+name+" ") && !strings.Contains(settings, `\fB#`+name+" = ") {
+			t.Errorf("the page of settings has no %s", key)
+		}
+	}
+	for line := range strings.Lines(settings) {
+		if strings.HasPrefix(line, ".") && !strings.HasPrefix(line, ".PP") && !strings.HasPrefix(line, ".S") && !strings.HasPrefix(line, ".nf") && !strings.HasPrefix(line, ".fi") && !strings.HasPrefix(line, ".BR ") && !strings.HasPrefix(line, ".TH ") {
+			t.Errorf("troff takes %q for a request", line)
+		}
 	}
 }

@@ -41,6 +41,7 @@ func TestInstall(t *testing.T) {
 	for _, name := range []string{
 		"usr/bin/toold", "usr/bin/toolctl", "usr/libexec/toold/toolagent", "usr/libexec/toold/runc", "usr/lib/systemd/system/toold.service",
 		"usr/share/man/man1/toolctl.1", "usr/share/man/man1/toolctl-exec.1", "usr/share/man/man1/toolctl-session-create.1",
+		"usr/share/man/man8/toold.8", "usr/share/man/man5/toold.toml.5", "usr/share/doc/toold/examples/rulesets/ci.toml",
 		"usr/share/bash-completion/completions/toolctl", "usr/share/zsh/site-functions/_toolctl", "usr/share/fish/vendor_completions.d/toolctl.fish",
 	} {
 		if !slices.Contains(got, name) {

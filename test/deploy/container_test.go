@@ -38,7 +38,7 @@ func (e *engine) build(t *testing.T) {
 		testrig.Skipf(t, "docker", "%v", err)
 	}
 	context := map[string]string{
-		"deploy": "../../deploy", "scripts/install": "../../scripts/install", "config.toml": "../../config.toml",
+		"deploy": "../../deploy", "scripts/install": "../../scripts/install", "config.toml": "../../config.toml", "examples": "../../examples",
 		"bin": bin,
 	}
 	e.image("toold", "deploy/docker/Dockerfile", map[string]string{"GO_IMAGE": base, "BASE_IMAGE": base}, context)
