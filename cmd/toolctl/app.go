@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -25,6 +26,8 @@ type app struct {
 	// openTerminal gives the keys that are pressed; nil where there is no
 	// terminal.
 	openTerminal func() (terminal, error)
+	// tryServer starts an agent's server once, as the agent will; nil where that is left out.
+	tryServer func(ctx context.Context, argv []string) (tools int, err error)
 	// pagers are those that run, nil where nobody waits for them. Until they end the
 	// terminal is theirs.
 	pagers *sync.WaitGroup

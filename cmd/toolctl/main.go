@@ -24,6 +24,7 @@ func main() {
 
 		columns:      func() int { return columnsOf(os.Stdout) },
 		openTerminal: func() (terminal, error) { return openTTY(controllingTTY) },
+		tryServer:    tryServer,
 		pagers:       new(sync.WaitGroup),
 	}
 	ctx, stop := interruptible(context.Background(), func(code int) {

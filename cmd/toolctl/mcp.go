@@ -28,7 +28,8 @@ If no daemon listens and none was named with --socket or TOOLD_SOCKET, a private
 for as long as the agent.
 
 --print-config prints the lines for an agent's configuration, with the other flags of this
-command in them; --install writes them, and keeps the rest of the file as it is.
+command in them; --install writes them, keeps the rest of the file as it is, and starts the
+server once, to say what is missing yet.
 
 Where a rule asks, the call waits, and the agent hears what it waits for; a person answers
 with "toolctl approvals watch" in another terminal. A call that takes longer than --wait

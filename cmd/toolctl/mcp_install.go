@@ -42,7 +42,7 @@ func (m *mcpCommand) install(ctx context.Context, name string, agent *agentConfi
 	}
 	if bytes.Equal(old, changed) {
 		m.say("%s has it already", line(file))
-		return nil
+		return m.try(ctx, argv)
 	}
 	diff, _ := textdiff.Unified(file, old, changed, textdiff.Between(old, changed), maxAgentConfig)
 	fmt.Fprintln(m.stderr, lines(strings.TrimSuffix(diff, "\n")))
@@ -60,7 +60,7 @@ func (m *mcpCommand) install(ctx context.Context, name string, agent *agentConfi
 		return fmt.Errorf("write %s: %w", line(file), err)
 	}
 	m.say("%s is written", line(file))
-	return nil
+	return m.try(ctx, argv)
 }
 
 // with is the configuration old with the server in it. It fails rather than change

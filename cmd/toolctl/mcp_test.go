@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -177,5 +180,46 @@ func TestInstall(t *testing.T) {
 	_, _, errs := mcpIn(t, t.TempDir(), "--session", "s", "--install", "codex")
 	if !strings.Contains(errs, "codex exec would refuse") {
 		t.Errorf("it is not said why tools are approved: %s", errs)
+	}
+}
+
+// TestInstallTries: what was written is started once, without the name that would leave a session, and what it
+// says is passed on with what to do next.
+func TestInstallTries(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	var tried []string
+	why := error(nil)
+	install := func() (int, string) {
+		var errs strings.Builder
+		a := &app{
+			stdin: strings.NewReader(""), stdout: io.Discard, stderr: &errs, getenv: func(string) string { return "" },
+			tryServer: func(_ context.Context, argv []string) (int, error) { tried = argv[1:]; return 7, why },
+		}
+		code := run(t.Context(), []string{"mcp", "--worktree", ".", "--name", "work", "--install", "claude"}, a)
+		return code, errs.String()
+	}
+	if code, errs := install(); code != 0 || !strings.Contains(errs, "it has 7 tools") || strings.Join(tried, " ") != "mcp --worktree ." {
+		t.Errorf("exit %d, tried %q: %s", code, tried, errs)
+	}
+	why = errors.New("no toold listens")
+	if code, errs := install(); code != 1 || !strings.Contains(errs, "has it already") || !strings.Contains(errs, "does not start yet: no toold listens") || !strings.Contains(errs, "mcp --worktree . </dev/null") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+}
+
+// TestTryServer: a server that ends, or says no MCP, is no server, and what it said is why.
+func TestTryServer(t *testing.T) {
+	t.Parallel()
+	if _, err := tryServer(t.Context(), []string{"sh", "-c", "echo toolctl: no toold listens at /x >&2; exit 6"}); err == nil || err.Error() != "no toold listens at /x" {
+		t.Errorf("got %v", err)
+	}
+	const server = `while read -r l; do id=${l#*'"id":'}; id=${id%%,*}; id=${id%%\}*}; case $l in
+*'"initialize"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}' ;;
+*'"tools/list"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"tools":[{"name":"a","inputSchema":{"type":"object"}}]}}' ;;
+*'"id":'*) echo '{"jsonrpc":"2.0","id":'$id',"error":{"code":-32601,"message":"no such method"}}' ;;
+esac; done`
+	if n, err := tryServer(t.Context(), []string{"bash", "-c", server}); err != nil || n != 1 {
+		t.Errorf("%d tools, %v", n, err)
 	}
 }
