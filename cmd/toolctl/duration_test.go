@@ -30,6 +30,8 @@ var durationFlags = map[string]struct {
 	"toolctl session create --idle-timeout": {"session create FLAG", true},
 	"toolctl session create --queue":        {"session create FLAG", true},
 	"toolctl session create --ttl":          {"session create FLAG", true},
+	"toolctl session logs --since":          {"session logs s FLAG", true},
+	"toolctl session set --ttl":             {"session set s FLAG", true},
 	"toolctl top --interval":                {"top FLAG", false},
 	"toolctl wait --timeout":                {"wait s FLAG", false},
 }

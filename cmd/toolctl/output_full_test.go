@@ -32,6 +32,7 @@ func TestFullDisk(t *testing.T) {
 		"POST /v1/sessions":        answerWith(session()),
 		"GET /v1/sessions/{id}":    answerWith(session()),
 		"DELETE /v1/sessions/{id}": answerWith(session()),
+		"PATCH /v1/sessions/{id}":  answerWith(session()),
 		"POST /v1/sessions/{id}/calls": func(w http.ResponseWriter, r *http.Request) {
 			final := call
 			if r.PathValue("id") == "other" {
@@ -126,6 +127,7 @@ func TestFullDisk(t *testing.T) {
 		{"session list -o name", 1},
 		{"session show review", 1},
 		{"session brief review", 1},
+		{"session set review --ttl 2h", 1},
 		{"session logs review", 1},
 		{"session logs review --short", 1},
 		{"session logs review " + fakeCall, 1},

@@ -14,6 +14,6 @@ func newSessionCommand(a *app) *cobra.Command {
   toolctl session rm review`,
 	}
 	c.AddCommand(newSessionCreateCommand(a), newSessionListCommand(a), newSessionShowCommand(a), newSessionBriefCommand(a),
-		newSessionRmCommand(a), newSessionLogsCommand(a))
+		newSessionSetCommand(a), newSessionRmCommand(a), newSessionLogsCommand(a))
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 
 type sessionLogsCommand struct {
 	*app
-	tool          string
+	tool, since   string
+	tail          int
 	short, follow bool
 }
 
@@ -31,6 +33,7 @@ With --follow, show running and new calls until the session ends, or until CALL
 finishes. When calls run at the same time, each line of output begins with the id of
 its call. With -o json it prints each call when it has finished, one per line.`,
 		Example: `  toolctl session logs review
+  toolctl session logs review --tail 5
   toolctl session logs review --short
   toolctl session logs -f review
   toolctl session logs review call_0123 > whole-output`,
@@ -38,6 +41,8 @@ its call. With -o json it prints each call when it has finished, one per line.`,
 		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
 	}
 	c.Flags().StringVar(&s.tool, "tool", "", "only calls of this tool")
+	c.Flags().StringVar(&s.since, "since", "", `only calls since then: a `+"`duration`"+` ago ("10m", "2d") or a time ("2026-01-31T12:00:00Z")`)
+	c.Flags().IntVar(&s.tail, "tail", 0, "only the last `N` calls")
 	c.Flags().BoolVar(&s.short, "short", false, "one line per call, without the output")
 	c.Flags().BoolVarP(&s.follow, "follow", "f", false, "go on until the session ends or CALL finishes")
 	_ = c.RegisterFlagCompletionFunc("tool", always(a.tools))
@@ -45,6 +50,17 @@ its call. With -o json it prints each call when it has finished, one per line.`,
 }
 
 func (s *sessionLogsCommand) run(ctx context.Context, args []string) error {
+	since, err := moment(s.since, time.Now())
+	if err != nil {
+		return usagef("--since %w", err)
+	}
+	chosen := s.since != "" || s.tail != 0
+	switch {
+	case s.tail < 0:
+		return usagef("--tail %d: give how many calls, 1 or more", s.tail)
+	case chosen && (len(args) == 2 || s.follow):
+		return usagef("--since and --tail choose among the calls that there are: leave CALL and --follow out")
+	}
 	if len(args) == 2 {
 		return s.look(ctx, args[0], func(c *client.Client, ref string) error { return s.one(ctx, c, ref, args[1]) })
 	}
@@ -52,18 +68,25 @@ func (s *sessionLogsCommand) run(ctx context.Context, args []string) error {
 		return s.look(ctx, args[0], func(c *client.Client, ref string) error { return s.followAll(ctx, c, ref) })
 	}
 	var calls []client.Call
-	err := s.look(ctx, args[0], func(c *client.Client, ref string) (err error) {
+	err = s.look(ctx, args[0], func(c *client.Client, ref string) (err error) {
 		calls, err = listCalls(ctx, c, ref, client.CallQuery{Tool: s.tool})
 		return err
 	})
 	if err != nil {
 		return err
 	}
+	all := len(calls)
+	calls = slices.DeleteFunc(calls, func(c client.Call) bool { return c.Time.Queued.Before(since) })
+	if s.tail > 0 {
+		calls = calls[max(0, len(calls)-s.tail):]
+	}
 	text := s.log
 	if s.short {
 		text = s.table
 	}
-	if len(calls) == 0 && s.tool != "" {
+	if len(calls) < all {
+		s.say("%s before these; toolctl session logs %s shows all", plural(all-len(calls), "call"), line(args[0]))
+	} else if len(calls) == 0 && s.tool != "" {
 		s.say("session %s has no calls of %s; toolctl session logs %[1]s shows all", line(args[0]), line(s.tool))
 	} else if len(calls) == 0 {
 		s.say("session %s has no calls yet; make one with: toolctl exec %[1]s -- COMMAND", line(args[0]))

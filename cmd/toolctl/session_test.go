@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -193,6 +194,51 @@ func TestSessionRm(t *testing.T) {
 	}
 	d.ctl("session", "rm").want(t, 2, "", "--all")
 	d.ctl("session", "rm", "--all", "x").want(t, 2, "", "--all")
+}
+
+func TestSessionSet(t *testing.T) {
+	d := startFake(t, map[string]http.HandlerFunc{"PATCH /v1/sessions/{id}": answerWith(session()), "GET /v1/sessions": answerWith(client.List[client.Session]{Items: []client.Session{session()}})})
+	for _, tt := range []struct{ flags, want string }{
+		{"--ttl 2h", `{"ttl":7200000}`},
+		{"--ttl 0", `{"ttl":0}`},
+		{"--label a=b --label c= --profile build", `{"labels":{"a":"b","c":""},"profile":"build"}`},
+	} {
+		before := len(d.asked("PATCH", ""))
+		d.ctl(append([]string{"session", "set", "review"}, strings.Fields(tt.flags)...)...).want(t, 0, fakeSession, "")
+		if got := d.asked("PATCH", "")[before:]; len(got) != 1 || string(got[0].body) != tt.want {
+			t.Errorf("%s: sent %+v, want %s", tt.flags, got, tt.want)
+		}
+	}
+	for flags, says := range map[string]string{"": "--ttl, --label or --profile", "--ttl x": "--ttl", "--label a": "write K=V"} {
+		d.ctl(append([]string{"session", "set", "review"}, strings.Fields(flags)...)...).want(t, 2, "", says)
+	}
+}
+
+func TestSessionLogsOfSome(t *testing.T) {
+	var calls []client.Call
+	for i := range 5 {
+		c := bashDone("", exited(0))
+		c.ID, c.Time.Queued = fmt.Sprintf("call_%d", i), time.Date(2030, 1, 1, i, 0, 0, 0, time.UTC)
+		calls = append(calls, c)
+	}
+	d := startFake(t, map[string]http.HandlerFunc{"GET /v1/sessions/{id}/calls": answerWith(client.List[client.Call]{Items: calls})})
+	for flags, want := range map[string]string{
+		"--tail 2":                              "call_3\ncall_4\n",
+		"--tail 9":                              "call_0\ncall_1\ncall_2\ncall_3\ncall_4\n",
+		"--since 2030-01-01T03:00:00Z":          "call_3\ncall_4\n",
+		"--since 2030-01-01T01:00:00Z --tail 1": "call_4\n",
+		"--since 2031-01-01T00:00:00Z":          "",
+	} {
+		r := d.ctl(append([]string{"session", "logs", fakeSession, "-o", "name"}, strings.Fields(flags)...)...)
+		if r.code != 0 || r.stdout != want || strings.Contains(r.stderr, "before these") == (strings.Count(want, "\n") == 5) {
+			t.Errorf("%s: %+v, want %q", flags, r, want)
+		}
+	}
+	for flags, says := range map[string]string{
+		"--tail -1": "1 or more", "--since x": "neither a time", "--tail 1 --follow": "--follow out", "--since 1h call_1": "CALL",
+	} {
+		d.ctl(append([]string{"session", "logs", fakeSession}, strings.Fields(flags)...)...).want(t, 2, "", says)
+	}
 }
 
 func TestSessionLogs(t *testing.T) {
