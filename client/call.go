@@ -156,6 +156,7 @@ const (
 	EventWorktreeCheckpoint = "worktree.checkpoint"
 	EventWorktreeRestored   = "worktree.restored"
 	EventWorktreeForked     = "worktree.forked"
+	EventWorktreeSource     = "worktree.source" // data: SourceSeen
 	EventCallPending        = "call.pending"
 	EventCallRunning        = "call.running"
 	EventCallMetadata       = "call.metadata"

@@ -72,6 +72,9 @@ type Changes struct {
 	// Incomplete are moved directories that lack files which the session did not change, because the
 	// source does not have them any more: of the whole tree, on each page.
 	Incomplete []Incomplete `json:"incomplete,omitempty"`
+	// SourceAstray says what is at the path of the source, where that is not the directory that the
+	// session began with. The changes are told against what is known of that one.
+	SourceAstray string `json:"source_astray,omitempty"`
 }
 
 // Incomplete is a directory that the session has moved, and whose files the source has no more where
@@ -82,6 +85,15 @@ type Incomplete struct {
 	From string `json:"from"`
 	// Why says what has become of that, such as "which is not there any more".
 	Why string `json:"why"`
+}
+
+// SourceSeen says that a directory of the host that a session has is not at its path any more, or is
+// there again. Sessions go on with the directory itself, wherever it is.
+type SourceSeen struct {
+	Path   string `json:"path"`
+	Target string `json:"target"` // where the session has it
+	// Is says what is at the path instead; empty where the directory is there again.
+	Is string `json:"is,omitempty"`
 }
 
 // DiffQuery says which differences are wanted. Paths are exact, relative to the

@@ -37,7 +37,7 @@ func (p *Patch) Read(b []byte) (int, error) {
 }
 
 // The trailers of a patch have the counts of Patch.Missing, Omitted, Stale, SourceChanged and
-// Incomplete.
+// Incomplete, and SourceAstray.
 const (
 	HeaderLeftOut       = "Toold-Left-Out"
 	HeaderUnreadable    = "Toold-Unreadable"
@@ -46,6 +46,7 @@ const (
 	HeaderStale         = "Toold-Stale"
 	HeaderSourceChanged = "Toold-Source-Changed"
 	HeaderIncomplete    = "Toold-Incomplete"
+	HeaderSourceAstray  = "Toold-Source-Astray"
 )
 
 // Missing says, once the patch was read to its end, how many changes are not in it: those
@@ -74,6 +75,10 @@ func (p *Patch) Incomplete() int { return p.count(HeaderIncomplete) }
 // SourceChanged says, once the patch was read to its end, for how many files it goes from
 // what the session began with, while the source has something else there by now.
 func (p *Patch) SourceChanged() int { return p.count(HeaderSourceChanged) }
+
+// SourceAstray says, once the patch was read to its end, what is at the path of the source where that is
+// not the directory that the session began with.
+func (p *Patch) SourceAstray() string { return p.trailer.Get(HeaderSourceAstray) }
 
 func (p *Patch) count(name string) int {
 	n, _ := strconv.Atoi(p.trailer.Get(name)) // 0 where there is none

@@ -165,6 +165,7 @@ func (f readFunc) Read(b []byte) (int, error) { return f(b) }
 func sayMissing(a *app, p *client.Patch) {
 	leftOut, unreadable := p.Missing()
 	excluded, ignored := p.Omitted()
+	sayAstray(a, p.SourceAstray())
 	if leftOut > 0 {
 		a.say("not in the patch: %s; git takes nothing of .git, no FIFOs, and no permissions but the executable bit", plural(leftOut, "change"))
 	}
@@ -233,6 +234,13 @@ func sayOmitted(a *app, excluded, ignored int) {
 	}
 }
 
+// sayAstray says what is where the source was.
+func sayAstray(a *app, is string) {
+	if is != "" {
+		a.say("the source was moved or removed on the host: %s; changes are told against what is known of the directory that the session began with, and of a session that is over not all that it removed. Put that one back to apply them", line(is))
+	}
+}
+
 func sayUnreadable(a *app, files int) {
 	if files > 0 {
 		a.say("%s could not be compared: the tools' user may not read them", plural(files, "file"))
@@ -262,6 +270,7 @@ func (d *diffCommand) list(ctx context.Context, c *client.Client, session string
 		err := d.print(v)
 		sayOmitted(d.app, all.Excluded, all.Ignored)
 		sayStale(d.app, all)
+		sayAstray(d.app, all.SourceAstray)
 		return err
 	}
 	err = d.page(func(w io.Writer) error {
@@ -272,6 +281,7 @@ func (d *diffCommand) list(ctx context.Context, c *client.Client, session string
 	sayUnreadable(d.app, all.Unreadable)
 	sayOmitted(d.app, all.Excluded, all.Ignored)
 	sayStale(d.app, all)
+	sayAstray(d.app, all.SourceAstray)
 	return err
 }
 

@@ -34,7 +34,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/sandbox/loopdisk"
-	"github.com/toold/toold/internal/worktree/layers"
+	"github.com/toold/toold/internal/worktree"
 )
 
 // ErrNone: there is no such cache, or the session does not have it.
@@ -85,7 +85,7 @@ type Dir struct {
 	// Scratch does not become a base.
 	Scratch bool `json:"scratch,omitempty"`
 	// From is a directory of the host that lies below instead of the base.
-	From *layers.Source `json:"from,omitempty"`
+	From *worktree.Source `json:"from,omitempty"`
 }
 
 // having is what a session has.

@@ -21,6 +21,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox/mount"
 	"github.com/toold/toold/internal/testrig"
+	"github.com/toold/toold/internal/worktree"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -210,7 +211,7 @@ func TestFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	from, err := layers.SourceOf(dir, f)
+	from, err := worktree.SourceOf(dir, f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -372,7 +373,7 @@ func testBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	from, err := layers.SourceOf(dir, f)
+	from, err := worktree.SourceOf(dir, f)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,6 +93,11 @@ func (t report) compose(o *outcome) store.Call {
 	if slices.Contains(t.c.aliases, tool.CRLF) {
 		o.notes = append(o.notes, "(the carriage returns at the ends of the command's lines were left out)")
 	}
+	if t.c.batch == nil && t.c.of == nil {
+		for _, n := range remark.Astray(&session) {
+			o.notes = append(o.notes, "("+n+")")
+		}
+	}
 	blocked, list := t.c.opened.blocked()
 	if delete(meta, "network"); len(list) > 0 { // only we know
 		meta["network"] = list

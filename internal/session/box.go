@@ -30,7 +30,14 @@ func (b box) claim(_ context.Context, pl *plan) error {
 	p, set := pl.p, pl.set
 	w := pl.req.Worktree
 	pl.spec.Worktree = sandbox.Worktree{Mode: w.Mode, Target: w.Target, GuardGit: set.GuardGit && w.Mode == client.WorktreeBind}
-	if w.Source != "" {
+	if pl.seed.Void {
+		f, err := b.roster.cfg.Trees.Void()
+		if err != nil {
+			return err
+		}
+		sw := &pl.spec.Worktree
+		sw.Source, sw.UID, sw.GID = f, pl.seed.From.UID, pl.seed.From.GID
+	} else if w.Source != "" {
 		rules := set.worktreeRules(p)
 		rules.Git = true
 		if w.Mode == client.WorktreeBind {
@@ -49,6 +56,9 @@ func (b box) claim(_ context.Context, pl *plan) error {
 		}
 		sw := &pl.spec.Worktree
 		sw.Source, sw.UID, sw.GID = d.File, d.UID, d.GID
+		if err := pl.hold(w.Source, w.Target, d.File); err != nil {
+			return err
+		}
 		for _, l := range d.Linked {
 			sw.Linked = append(sw.Linked, sandbox.Linked(l))
 		}
@@ -72,6 +82,9 @@ func (b box) claim(_ context.Context, pl *plan) error {
 			return err
 		}
 		pl.spec.Mounts = append(pl.spec.Mounts, m)
+		if err := pl.hold(pl.req.Mounts[i].Source, m.Target, m.Source); err != nil {
+			return err
+		}
 	}
 	return nil
 }

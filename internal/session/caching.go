@@ -15,7 +15,6 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/worktree"
-	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // caching is the part of a session that is its caches, and its mounts of mode cow: a layer of
@@ -75,7 +74,7 @@ func (c caching) claimMount(pl *plan, mt *client.Mount) error {
 		return err
 	}
 	pl.caches.mounts = append(pl.caches.mounts, m) // which has it closed
-	from, err := layers.SourceOf(mt.Source, m.Source)
+	from, err := worktree.SourceOf(mt.Source, m.Source)
 	if err != nil {
 		return err
 	}
@@ -139,7 +138,7 @@ func (c caching) claimDir(pl *plan, set *cache.Setting, d *builtin.Dir, u *cache
 		}
 		m.Source, m.UID, m.GID = pinned.File, pinned.UID, pinned.GID
 		pl.caches.mounts = append(pl.caches.mounts, m) // which has it closed
-		what, err := layers.SourceOf(source, pinned.File)
+		what, err := worktree.SourceOf(source, pinned.File)
 		if err != nil {
 			return err
 		}

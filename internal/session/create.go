@@ -239,7 +239,7 @@ func (l *life) newRow(pl *plan) store.Session {
 	r.Env, r.Limits = namesOnly(r.Env), pl.asked // what was filled in is nobody's wish
 	return store.Session{
 		Session: v, Request: r, OwnerUID: p.UID, Incarnation: hex.EncodeToString(random[:16]), Nonce: random[16:],
-		Until: until, Born: steady.Now().In(0), HomeDisk: pl.homeDisk, CachePlaces: pl.caches.places, LeaseStart: pl.start, TokenHash: pl.hash, KeyHash: pl.keyHash, Shell: l.settings.Load().Shell,
+		Until: until, Born: steady.Now().In(0), HomeDisk: pl.homeDisk, CachePlaces: pl.caches.places, Sources: pl.sources, LeaseStart: pl.start, TokenHash: pl.hash, KeyHash: pl.keyHash, Shell: l.settings.Load().Shell,
 	}
 }
 
@@ -319,7 +319,7 @@ func (l *life) start(ctx context.Context, s *Session, pl *plan) error {
 		if pl.git != nil && pl.git.Note != "" {
 			pl.notes = append(pl.notes, pl.git.Note)
 		}
-		r.Notes = slices.Concat(pl.notes, s.checkpointNote(), s.sb.Notes(), w.Notes)
+		r.Notes = slices.Concat(pl.notes, checkpointNote(s), s.sb.Notes(), w.Notes)
 		return nil
 	})
 	if err != nil {
@@ -350,7 +350,7 @@ func configureGit(ctx context.Context, s *Session, config string) error {
 
 // checkpointNote says that the checkpoints which the configuration makes by itself are not to be
 // had of this sandbox.
-func (s *Session) checkpointNote() []string {
+func checkpointNote(s *Session) []string {
 	every := s.daemon.settings.Load().Worktrees.Checkpoint
 	if s.row.Worktree.Mode != client.WorktreeOverlay || every == "" || every == trees.Never {
 		return nil

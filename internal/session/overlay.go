@@ -83,10 +83,10 @@ func (o overlay) open(_ context.Context, s *Session, pl *plan) (err error) {
 // they were made over.
 func (overlay) tree(s *Session, pl *plan) (*layers.Tree, error) {
 	w, from := &pl.spec.Worktree, pl.seed.From
-	source, err := layers.SourceOf(pl.req.Worktree.Source, w.Source)
-	if err != nil {
-		return nil, err
+	if pl.seed.Void {
+		return from, nil
 	}
+	source := pl.sources[0].Source
 	t := &layers.Tree{Session: s.id, Source: source, UID: w.UID, GID: w.GID, Lower: pl.seed.Lower, Disk: pl.seed.Disk}
 	if from == nil {
 		return t, nil

@@ -26,6 +26,12 @@ func (s *Session) Fate() (client.SessionState, string) {
 	return s.fate, s.row.Reason
 }
 
+// Attend implements call.Place.
+func (s *Session) Attend() {
+	s.heart.Attend()
+	lookAtSources(s)
+}
+
 // Leave implements call.Place.
 func (s *Session) Leave() {
 	s.heart.Leave()

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"os"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/cache"
@@ -9,6 +11,7 @@ import (
 	"github.com/toold/toold/internal/session/holder"
 	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/worktree"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -34,7 +37,8 @@ type plan struct {
 	changes  client.Size    // the bound of what it writes there; 0 = none
 	git      *elsewhere.View
 	caches   cachePlan
-	skills   int // how many mounts at the end are skills
+	sources  []store.Source // the worktree's first, if it has one
+	skills   int            // how many mounts at the end are skills
 
 	keyHash []byte // of the request; nil without a key
 }
@@ -56,6 +60,13 @@ func (p *plan) close() {
 	if p.kept != nil {
 		p.kept()
 	}
+}
+
+// hold notes which directory of the host a session is given.
+func (p *plan) hold(path, target string, f *os.File) error {
+	is, err := worktree.SourceOf(path, f)
+	p.sources = append(p.sources, store.Source{Source: is, Target: target})
+	return err
 }
 
 // holdings are what parts hold of the host for a session, or for the request that makes it.

@@ -17,6 +17,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/plain"
 	files "github.com/toold/toold/internal/tool/run/root"
+	"github.com/toold/toold/internal/worktree"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -43,9 +44,9 @@ type seat struct {
 	Mode   client.WorktreeMode `json:"mode"`
 	Target string              `json:"target"` // inside
 	// Source is that of mode bind, with whose rights it is written to.
-	Source layers.Source `json:"source,omitzero"`
-	UID    uint32        `json:"uid,omitempty"`
-	GID    uint32        `json:"gid,omitempty"`
+	Source worktree.Source `json:"source,omitzero"`
+	UID    uint32          `json:"uid,omitempty"`
+	GID    uint32          `json:"gid,omitempty"`
 	// Guarded: git's own files in it are read-only inside.
 	Guarded bool `json:"guarded,omitempty"`
 }
@@ -61,11 +62,7 @@ func (p transactions) open(_ context.Context, s *Session, pl *plan) error {
 	if p.roster.cfg.JournalDir == "" || w.Source == nil || w.Mode != client.WorktreeBind && !overlaid {
 		return nil
 	}
-	at := seat{Mode: w.Mode, Target: w.Target, UID: w.UID, GID: w.GID, Guarded: w.GuardGit}
-	var err error
-	if at.Source, err = layers.SourceOf(pl.req.Worktree.Source, w.Source); err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
+	at := seat{Mode: w.Mode, Target: w.Target, Source: pl.sources[0].Source, UID: w.UID, GID: w.GID, Guarded: w.GuardGit}
 	text, err := json.Marshal(at)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/steady"
+	"github.com/toold/toold/internal/worktree"
 )
 
 // Session is a session's row.
@@ -34,6 +35,9 @@ type Session struct {
 	// Alone says that it reaches nothing of a person's beside its worktree: no mount, no cache that
 	// others write, nothing of the host but its programs. false in rows of earlier versions.
 	Alone bool `json:"alone,omitempty"`
+	// Sources are the directories of the host that it was given, the worktree's first if it has
+	// one. nil in rows of earlier versions.
+	Sources []Source `json:"sources,omitempty"`
 	// WorktreeRules is the text of the worktree's rules file at creation.
 	WorktreeRules string `json:"worktree_rules,omitempty"`
 	// Record is the driver's, empty until the sandbox was made.
@@ -60,6 +64,14 @@ type CachePlace struct {
 	Cache  string      `json:"cache,omitempty"`
 	Target string      `json:"target"`
 	Size   client.Size `json:"size"`
+}
+
+// Source is a directory of the host that a session has at Target.
+type Source struct {
+	worktree.Source
+	Target string `json:"target"`
+	// Is says what was at its path instead when it was last looked at; "" = the directory itself.
+	Is string `json:"is,omitempty"`
 }
 
 // Tasks is a list of tasks, and the call that wrote it.

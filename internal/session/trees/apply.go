@@ -15,6 +15,7 @@ import (
 	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/treediff"
+	"github.com/toold/toold/internal/worktree"
 	"github.com/toold/toold/internal/worktree/apply"
 	"github.com/toold/toold/internal/worktree/layers"
 )
@@ -47,7 +48,7 @@ func (s *Service) Apply(ctx context.Context, p auth.Principal, id string, r clie
 }
 
 func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyRequest) (*client.Applied, error) {
-	source, owner, err := x.source(p)
+	source, owner, err := x.source(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -209,15 +210,17 @@ func (x *subject) applied(ctx context.Context, v *view, merged []string) error {
 
 // source opens the source of a tree for p to write to. It must be the directory that the
 // tree was made over.
-func (x *subject) source(p auth.Principal) (*os.File, thread.User, error) {
+func (x *subject) source(ctx context.Context, p auth.Principal) (*os.File, thread.User, error) {
+	if err := there(ctx, x.row.ID, x.tree.Source); err != nil {
+		return nil, thread.User{}, err
+	}
 	f, owner, err := x.sessions.Pin(p, x.tree.Source.Path)
 	if err != nil {
 		return nil, owner, err
 	}
-	now, err := layers.SourceOf(x.tree.Source.Path, f)
+	now, err := worktree.SourceOf(x.tree.Source.Path, f)
 	if err == nil && now != x.tree.Source {
-		err = fault.Conflict.Errorf("%s is not the directory that session %s began with", x.tree.Source.Path, x.row.ID).
-			Next("put that one back in its place, or take the changes as a patch: toolctl diff")
+		err = fault.Conflict.Errorf("somebody is moving %s", plain.Name(x.tree.Source.Path)).Next("try again")
 	}
 	if err != nil {
 		return nil, owner, errors.Join(err, f.Close())

@@ -63,7 +63,7 @@ func (s *Service) Changes(ctx context.Context, p auth.Principal, id string, q cl
 	if err := v.rebaseAll(ctx, q, c); err != nil {
 		return nil, s.sessions.Internal("compare the source of session "+id, asked(err))
 	}
-	c.Incomplete = shownLost(v.lost, q.Paths)
+	c.Incomplete, c.SourceAstray = shownLost(v.lost, q.Paths), v.astray
 	return c, s.markSensitive(c.Items)
 }
 
@@ -187,6 +187,7 @@ func (s *Service) viewOf(ctx context.Context, p auth.Principal, id, against stri
 		return nil, err
 	}
 	v.tree, v.lost = x.tree, m.lost
+	v.astray, _ = x.tree.Source.Astray(ctx) // one that cannot be looked at is told by its changes
 	if against != "" {
 		c, err := x.find(against)
 		if err != nil {
@@ -236,7 +237,7 @@ func (v *view) stream(ctx context.Context, paths []string, over func(*error), wr
 	ctx, cancel := context.WithCancel(ctx)
 	from, to := io.Pipe()
 	done := make(chan struct{})
-	s := &streamed{PipeReader: from, incomplete: len(shownLost(v.lost, paths)), end: func() {
+	s := &streamed{PipeReader: from, incomplete: len(shownLost(v.lost, paths)), astray: v.astray, end: func() {
 		cancel()
 		<-done
 		v.close()
@@ -274,6 +275,7 @@ type streamed struct {
 	end    func()
 
 	incomplete int
+	astray     string
 }
 
 func (s *streamed) known() *patched { return cmp.Or(s.counts.Load(), &patched{}) }
@@ -301,6 +303,9 @@ func (s *streamed) SourceChanged() int { return s.known().changed }
 // Incomplete says how many moved directories lack files in a patch, because the source does
 // not have them any more.
 func (s *streamed) Incomplete() int { return s.incomplete }
+
+// SourceAstray says what is at the path of the source instead of it, "" where it is there.
+func (s *streamed) SourceAstray() string { return s.astray }
 
 // Close implements io.Closer.
 func (s *streamed) Close() error {

@@ -74,7 +74,9 @@ func counted(ctx context.Context, x *subject, p auth.Principal) (n int, uncounte
 		defer v.close()
 		v.tree = x.tree
 		var unread int
-		if n, unread, err = v.differ(ctx); err == nil && unread == 0 {
+		if n, unread, err = v.differ(ctx); v.void {
+			return 0, "the source was moved or removed, and what the session has removed of it is not known"
+		} else if err == nil && unread == 0 {
 			return n, ""
 		} else if err == nil {
 			return n, fmt.Sprintf("the tools of the session may not read %d of its files and directories", unread)

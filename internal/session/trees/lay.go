@@ -111,7 +111,7 @@ func (x *subject) lay(ctx context.Context, before *layers.Tree) error {
 		err = fault.Overloaded.Errorf("the source of session %s: %w", x.row.ID, err).Next("see that what serves its file system works, then try again")
 	case errors.Is(err, ErrSource): // nothing was begun
 		err = fault.Conflict.Errorf("session %s: %w", x.row.ID, err).
-			Next("put the directory back that the session began with; or end the session: its changes stay, and can be shown and forked then")
+			Next("put the directory back that the session began with, and try again; toolctl diff " + x.row.ID + " gives its changes as a patch meanwhile")
 	default:
 		x.live.Lose("its worktree could not be laid anew: " + plain.Cause(err))
 		x.log.Error("lay the worktree of a session anew", "session", x.row.ID, "error", err)

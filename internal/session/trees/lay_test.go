@@ -22,6 +22,7 @@ import (
 	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/worktree"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -394,14 +395,14 @@ func TestLaidAndNotSaid(t *testing.T) {
 // may not have been able to read it.
 func TestOthers(t *testing.T) {
 	s, o := newOne(t)
-	source := layers.Source{Path: "/src", Inode: 1}
+	source := worktree.Source{Path: "/src", Inode: 1}
 	mine := &layers.Tree{Session: "ses_mine", Source: source, UID: 1, GID: 2}
 	for _, other := range []*layers.Tree{
 		mine,
 		{Session: "ses_same", Source: source, UID: 1, GID: 2},
 		{Session: "ses_uid", Source: source, UID: 3, GID: 2},
 		{Session: "ses_gid", Source: source, UID: 1, GID: 3},
-		{Session: "ses_source", Source: layers.Source{Path: "/b", Inode: 2}, UID: 1, GID: 2},
+		{Session: "ses_source", Source: worktree.Source{Path: "/b", Inode: 2}, UID: 1, GID: 2},
 	} {
 		if err := o.store.Begin(other); err != nil {
 			t.Fatal(err)

@@ -26,6 +26,7 @@ import (
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/treediff"
+	"github.com/toold/toold/internal/worktree"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -174,7 +175,7 @@ func newLooker(t *testing.T, count, size int) (*Service, *looker) {
 	f, err := os.Open(l.source)
 	testrig.Must(t, err)
 	defer f.Close()
-	of, err := layers.SourceOf(l.source, f)
+	of, err := worktree.SourceOf(l.source, f)
 	testrig.Must(t, err)
 	layers.After(layers.Now())
 	testrig.Must(t, o.store.Begin(&layers.Tree{Session: "ses_2", Source: of, Since: layers.Now(), UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}))

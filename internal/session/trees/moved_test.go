@@ -15,6 +15,7 @@ import (
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/testrig"
+	"github.com/toold/toold/internal/worktree"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -39,7 +40,7 @@ func TestSourceHangs(t *testing.T) {
 	s, o := newOne(t)
 	tree := o.move(t)
 	dir, abort := testrig.Hanging(t)
-	tree.Source = layers.Source{Path: dir + "/source", Device: 1, Inode: 1}
+	tree.Source = worktree.Source{Path: dir + "/source", Device: 1, Inode: 1}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	if f, err := tree.Source.Open(over); !errors.Is(err, beneath.ErrStuck) {

@@ -18,6 +18,7 @@ import (
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/treediff"
+	"github.com/toold/toold/internal/worktree"
 	"github.com/toold/toold/internal/worktree/apply"
 )
 
@@ -335,10 +336,12 @@ func (v *view) verdicts(ctx context.Context, places []apply.Place) (*apply.Look,
 	}
 	v.looks("source")
 	source, err := v.tree.Source.Open(ctx)
-	if err != nil {
+	if _, astray := errors.AsType[*worktree.AstrayError](err); err != nil && !astray {
 		return nil, nil, err
 	}
-	defer source.Close()
+	if source != nil {
+		defer source.Close()
+	}
 	l := v.sourceLook(v.tree, source)
 	of, err := v.cover()
 	if err != nil {

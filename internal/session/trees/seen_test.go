@@ -14,6 +14,7 @@ import (
 	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/testrig"
+	"github.com/toold/toold/internal/worktree"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -30,7 +31,7 @@ func (o *one) over(t *testing.T, session string) (tree *layers.Tree, source, upp
 	f, err := os.Open(source)
 	testrig.Must(t, err)
 	defer f.Close()
-	of, err := layers.SourceOf(source, f)
+	of, err := worktree.SourceOf(source, f)
 	testrig.Must(t, err)
 	tree = &layers.Tree{Session: session, Source: of, Since: layers.Now()}
 	testrig.Must(t, o.store.Begin(tree))
@@ -149,7 +150,7 @@ func TestSeenAgain(t *testing.T) {
 	f, err := os.Open(source)
 	testrig.Must(t, err)
 	defer f.Close()
-	of, err := layers.SourceOf(source, f)
+	of, err := worktree.SourceOf(source, f)
 	testrig.Must(t, err)
 	layers.After(layers.Now())
 	testrig.Must(t, o.store.Begin(&layers.Tree{Session: "ses_2", Source: of, Since: layers.Now(), UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}))

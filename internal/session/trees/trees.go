@@ -35,8 +35,9 @@ type Seed struct {
 	Base  []string // what it is compared with, over the source
 	// From is the tree that they are of; nil without layers. The source must be the same.
 	From *layers.Tree
-	// Look: nothing is to be written, and no tree is made.
-	Look bool
+	// Look: nothing is to be written, and no tree is made. Void: the layers lie over nothing, because
+	// the source is not at its path.
+	Look, Void bool
 	// Internal: the session is for the daemon's own work and counts in no quota, but there is a
 	// bound of its own for such ones. What it writes
 	// goes to Disk, or to a disk of Room bytes, or without both has no bound.

@@ -58,7 +58,7 @@ type Verdict struct {
 	Dir bool
 }
 
-// Judge judges changes as an apply does. A file that was removed from the source is known by
+// Judge judges changes as an apply does, and where Source is nil by what was kept of it alone. A file that was removed from the source is known by
 // the base that was kept of it, or by a note.
 func (l *Look) Judge(ctx context.Context, places []Place) ([]Verdict, error) {
 	verdicts := make([]Verdict, len(places))
@@ -77,6 +77,12 @@ func (l *Look) Judge(ctx context.Context, places []Place) ([]Verdict, error) {
 		}
 		before = p.Path
 	}
+	if l.Source == nil {
+		for i := range places {
+			verdicts[i] = without(&had, all, &places[i])
+		}
+		return verdicts, nil
+	}
 	were.but(all)
 	err = beneath.As(ctx, l.Owner, l.Source, func(root int) error {
 		dirs := &dirs{open: []openDir{{path: ".", fd: root}}, begun: were}
@@ -87,14 +93,30 @@ func (l *Look) Judge(ctx context.Context, places []Place) ([]Verdict, error) {
 			}
 			p := &places[i]
 			changed, dir := l.changed(&had, dirs, all, p)
-			_, wrote := all[p.Path]
-			_, mode := had.dirMode(p.Path)
-			known := changed && !wrote && (p.dir() && mode || had.kept(p.Path))
-			verdicts[i] = Verdict{changed, known, dir}
+			verdicts[i] = Verdict{changed, changed && isKnown(&had, all, p), dir}
 		}
 		return nil
 	})
 	return verdicts, err
+}
+
+// isKnown reports whether there is a base of a place.
+func isKnown(had *bases, all map[string]own, p *Place) bool {
+	_, wrote := all[p.Path]
+	_, mode := had.dirMode(p.Path)
+	return !wrote && (p.dir() && mode || had.kept(p.Path))
+}
+
+// without judges a change where there is no source, as one in a source that has nothing there.
+func without(had *bases, all map[string]own, p *Place) Verdict {
+	changed := lost(had, p)
+	return Verdict{Changed: changed, Known: changed && isKnown(had, all, p)}
+}
+
+// lost reports whether a change differs from what the session began with also in that the source has
+// nothing there.
+func lost(had *bases, p *Place) bool {
+	return p.Status != client.ChangeAdded || p.Kind != beneath.Dir && had.has(p.Path)
 }
 
 func (l *Look) changed(had *bases, dirs *dirs, all map[string]own, p *Place) (changed, dir bool) {
@@ -105,7 +127,7 @@ func (l *Look) changed(had *bases, dirs *dirs, all map[string]own, p *Place) (ch
 	}
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), err == nil && now.Kind == "":
-		return p.Status != client.ChangeAdded || p.Kind != beneath.Dir && had.has(p.Path), false
+		return lost(had, p), false
 	case err != nil:
 		return true, false
 	case dirs.swapped(), p.Kind == "" && dirs.amidTheirs(had, l.Since-l.Back, all):

@@ -8,6 +8,7 @@
 //	layers/ID/root, work   what one overlay took; the driver makes the two
 //	disks/ID               a file system that has layers, see NewDisk
 //	apply/SESSION          for package apply
+//	void                   an empty directory
 //
 // An upper layer is mounted once. Whoever wants to go on from it freezes it: it becomes
 // the uppermost of the lower ones, which nothing writes to, and which many trees may have.
@@ -35,6 +36,7 @@ import (
 	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/sandbox/loopdisk"
 	"github.com/toold/toold/internal/sandbox/state"
+	"github.com/toold/toold/internal/worktree"
 )
 
 // MaxLayers is how many lower layers a tree may have: the kernel is given their names in
@@ -78,8 +80,8 @@ type Store struct {
 
 // Tree is the layers of one session's worktree.
 type Tree struct {
-	Session string `json:"session"`
-	Source  Source `json:"source"`
+	Session string          `json:"session"`
+	Source  worktree.Source `json:"source"`
 	// UID and GID are whose rights the tools have on the source.
 	UID uint32 `json:"uid"`
 	GID uint32 `json:"gid"`
@@ -118,55 +120,6 @@ type Tree struct {
 	Wrote int64 `json:"wrote,omitempty"`
 	// Ended is when its session ended; zero while it lives.
 	Ended time.Time `json:"ended,omitzero"`
-}
-
-// Source is the directory that a tree lies over. Its birth tells it from one that has
-// got its inode; 0 where the file system knows none.
-type Source struct {
-	Path   string `json:"path"`
-	Device uint64 `json:"device"`
-	Inode  uint64 `json:"inode"`
-	Birth  int64  `json:"birth,omitempty"` // ns
-}
-
-// SourceOf says what an open directory is.
-func SourceOf(path string, f *os.File) (Source, error) {
-	var st unix.Statx_t
-	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st); err != nil {
-		return Source{}, &fs.PathError{Op: "statx", Path: path, Err: err}
-	}
-	s := Source{Path: path, Device: unix.Mkdev(st.Dev_major, st.Dev_minor), Inode: st.Ino}
-	if st.Mask&unix.STATX_BTIME != 0 {
-		s.Birth = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
-	}
-	return s, nil
-}
-
-// patience bounds how long a source is waited for.
-const patience = 5 * time.Second
-
-// Open opens the source again. What is at its path must be the very directory that it
-// was, however that came there. beneath.ErrStuck: its file system does not answer.
-func (s Source) Open(ctx context.Context) (*os.File, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return beneath.OpenWithin(ctx, s.Path, s.open)
-}
-
-func (s Source) open() (*os.File, error) {
-	f, err := os.OpenFile(s.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	now, err := SourceOf(s.Path, f)
-	if err == nil && now != s {
-		err = fmt.Errorf("%s is not the directory that the session began with", s.Path)
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return f, nil
 }
 
 // Checkpoint is a state of a tree: the layers that it was of, the uppermost first.
@@ -236,6 +189,15 @@ func (s *Store) ApplyDirs() (map[string]string, error) {
 		dirs[e.Name()] = s.ApplyDir(e.Name())
 	}
 	return dirs, err
+}
+
+// Void opens an empty directory, for layers to lie over. The caller closes it.
+func (s *Store) Void() (*os.File, error) {
+	dir := filepath.Join(s.dir, "void")
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	return os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
 func (s *Store) trees() string  { return filepath.Join(s.dir, "trees") }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/needs"
+	"github.com/toold/toold/internal/worktree"
 )
 
 // rig is a store with a tree whose source is a directory of the test's.
@@ -29,7 +30,7 @@ func begin(t *testing.T, s *Store, session string, lower []string) *Tree {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	tree := &Tree{Session: session, Source: must[Source](t)(SourceOf(dir, f)), Since: Now(), Lower: lower}
+	tree := &Tree{Session: session, Source: must[worktree.Source](t)(worktree.SourceOf(dir, f)), Since: Now(), Lower: lower}
 	if err := s.Begin(tree); err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +247,7 @@ func TestSource(t *testing.T) {
 	}
 	f := must[*os.File](t)(os.Open(path))
 	defer f.Close()
-	src := must[Source](t)(SourceOf(path, f))
+	src := must[worktree.Source](t)(worktree.SourceOf(path, f))
 	again := must[*os.File](t)(src.Open(t.Context()))
 	_ = again.Close()
 	if err := errors.Join(os.Rename(path, path+".moved"), os.Mkdir(path, 0o755)); err != nil {
