@@ -100,12 +100,15 @@ func (c *scanner) run(k *call, text string) (ok, bad dirs) {
 
 // listed lists the command as it is written and, if that differs, in plain form.
 func (c *scanner) listed(k *call, text string) {
-	save := savePattern(k)
-	if i := unknownKind(k); i > 0 {
-		c.opaque("which %s command it is, %s, is only known at run time", k.args[0].value, shorten(k.args[i].text))
+	save, in := savePattern(k), interpreterOf(k.name)
+	several := arities[k.name] > 1 // words say what kind of command it is
+	if several {
+		if i := unknownKind(k); i > 0 {
+			c.opaque("which %s command it is, %s, is only known at run time", k.args[0].value, shorten(k.args[i].text))
+		}
 	}
 	short := c.plainForm(k.args, k.redir, text)
-	if destroys[strings.TrimSuffix(save, " *")] || save == "" && repeatable(k) {
+	if destroys[strings.TrimSuffix(save, " *")] || save == "" && repeatable(k, in) {
 		save = exactly(k, short)
 	}
 	dir, apart := k.dirs.only()
@@ -114,8 +117,13 @@ func (c *scanner) listed(k *call, text string) {
 	if kind := strings.TrimSuffix(save, " *"); text != kind && !strings.HasPrefix(text, kind+" ") {
 		written.Save = "" // the pattern would not match it
 	}
-	written.Also = strings.Join(c.otherReadings(k), "\x00")
-	program := c.program(k)
+	if several {
+		written.Also = strings.Join(c.otherReadings(k), "\x00")
+	}
+	var program *Program
+	if in != nil || strings.IndexByte(k.name, '/') >= 0 {
+		program = c.program(k, in)
+	}
 	if short != text {
 		written.Prefixed = k.variables != ""
 		c.command(written)

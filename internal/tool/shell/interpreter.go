@@ -161,8 +161,10 @@ func interpreterOf(name string) *interpreter {
 	if in := interpreters[name]; in != nil {
 		return in
 	}
-	if i := strings.IndexAny(name, "0123456789@"); i > 0 {
-		return interpreters[strings.TrimRight(name[:i], "-.")]
+	for i := 1; i < len(name); i++ {
+		if name[i] >= '0' && name[i] <= '9' || name[i] == '@' {
+			return interpreters[strings.TrimRight(name[:i], "-.")]
+		}
 	}
 	return nil
 }

@@ -17,11 +17,11 @@ func travels(text string) bool {
 // line, and an error in an expression ends no more than the line: what stands on
 // the next one runs then, wherever the shell is at that moment.
 func (c *scanner) lines(d dirs, list []*syntax.Stmt) {
-	if !travels(c.src) {
+	constants := strings.Contains(c.src, "readonly") || strings.Contains(c.src, "declare") || strings.Contains(c.src, "typeset")
+	if !travels(c.src) || !constants && !mayBreak(c.src) {
 		c.list(d, list)
 		return
 	}
-	constants := strings.Contains(c.src, "readonly") || strings.Contains(c.src, "declare") || strings.Contains(c.src, "typeset")
 	for len(list) > 0 {
 		n := 1
 		for n < len(list) && list[n].Pos().Line() == list[n-1].End().Line() {
@@ -38,6 +38,21 @@ func (c *scanner) lines(d dirs, list []*syntax.Stmt) {
 		}
 		list = list[n:]
 	}
+}
+
+// mayBreak reports whether a text may have what breaks calls failing, beside constants: none is written
+// without one of these.
+func mayBreak(text string) bool {
+	if strings.Contains(text, "((") || strings.Contains(text, "${") {
+		return true
+	}
+	blank := func(i int) bool { return i < 0 || i >= len(text) || strings.IndexByte(" \t\n", text[i]) >= 0 }
+	for i := range len(text) {
+		if text[i] == '[' && (!blank(i-1) || !blank(i+1)) {
+			return true
+		}
+	}
+	return false
 }
 
 // breaks reports whether a line changes the directory, and whether it may be left

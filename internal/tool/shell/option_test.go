@@ -52,6 +52,9 @@ func TestOptionsBeforeTheKind(t *testing.T) {
 		if n > 3 {
 			t.Errorf("%s has a kind of %d words, and readings are made of three", beginning, n)
 		}
+		if first, _, _ := strings.Cut(beginning, " "); arities[first] == 0 {
+			t.Errorf("%s has a kind, and %s by itself has none", beginning, first)
+		}
 	}
 	for _, option := range []string{"-x y ", "-x ", "--a -b c "} {
 		if r := Scan("docker "+strings.Repeat(option, 5000)+"run a", Options{}); !r.Opaque {

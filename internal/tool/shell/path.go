@@ -1,9 +1,6 @@
 package shell
 
-import (
-	"regexp"
-	"strings"
-)
+import "strings"
 
 // resolve lists the path that w stands for, in each directory in which the shell
 // may be.
@@ -118,15 +115,25 @@ func (c *scanner) pathArguments(k *call) {
 // words do for some programs.
 func (c *scanner) argumentPath(k *call, w word, plain bool) {
 	switch {
-	case !plain && setting.MatchString(w.text):
+	case !plain && isSetting(w.text):
 		c.valuePath(k, w)
 	case plain || looksLikePath(w):
 		c.resolve(k.dirs, w.text, w, false)
 	}
 }
 
-// setting is an argument such as of=FILE.
-var setting = regexp.MustCompile(`^[A-Za-z_][\w.-]*=`)
+// isSetting reports whether s is an argument such as of=FILE.
+func isSetting(s string) bool {
+	for i := range len(s) {
+		switch b := s[i]; {
+		case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z', b == '_':
+		case i > 0 && ('0' <= b && b <= '9' || b == '.' || b == '-'):
+		default:
+			return i > 0 && b == '='
+		}
+	}
+	return false
+}
 
 // optionPath lists the path in --option=path and -Ipath.
 func (c *scanner) optionPath(k *call, w word) {

@@ -76,13 +76,13 @@ type fileAt struct {
 	moved     bool
 }
 
-// program finds what k runs, and where that may be; nil where no path names it. Where that
+// program finds what k, which is in, runs, and where that may be; nil where no path names it. Where that
 // is not known, the text is opaque.
-func (c *scanner) program(k *call) *Program {
-	if strings.IndexByte(k.name, '/') < 0 && interpreterOf(k.name) == nil {
+func (c *scanner) program(k *call, in *interpreter) *Program {
+	found, _ := files(c, k, in)
+	if len(found) == 0 {
 		return nil
 	}
-	found, _ := files(c, k)
 	if len(found) > maxFiles {
 		c.opaque("which of its arguments %s runs, is not known", k.name)
 		found = found[:maxFiles]
@@ -113,9 +113,6 @@ func (c *scanner) program(k *call) *Program {
 			rest.value, rest.tilde = w.value[at.from:], w.tilde && at.from == 0
 			c.resolve(at.dirs, w.text, rest, false) // as for a program, whatever it is called
 		}
-	}
-	if p.Files == nil {
-		return nil
 	}
 	for ; next < len(k.args); next++ {
 		if b = appendPlain(b, k.args[next], false); next+1 < len(k.args) {
@@ -151,14 +148,14 @@ func (c *scanner) fileOf(w word, at fileAt) (f File, known bool) {
 	return f, true
 }
 
-// files are the words of k that are, or may be, paths of files which it runs. open: words that are
+// files are the words of k, which is in, that are, or may be, paths of files which it runs. open: words that are
 // added to k can be such.
-func files(c *scanner, k *call) (all []fileAt, open bool) {
-	f := finder{scanner: c, k: k, dirs: k.dirs, next: 1}
+func files(c *scanner, k *call, in *interpreter) (all []fileAt, open bool) {
+	f := finder{args: k.args, workdir: c.workdir, dirs: k.dirs, next: 1}
 	if strings.IndexByte(k.name, '/') >= 0 {
 		f.found = append(f.found, fileAt{dirs: k.dirs})
 	}
-	for in := interpreterOf(k.name); in != nil; {
+	for in != nil {
 		in = f.given(in)
 	}
 	return f.found, f.open
@@ -166,8 +163,8 @@ func files(c *scanner, k *call) (all []fileAt, open bool) {
 
 // finder is one files.
 type finder struct {
-	*scanner
-	k       *call
+	args    []word
+	workdir string
 	next    int // the argument to look at
 	found   []fileAt
 	pending []fileAt // directories that paths behind them lead from
@@ -183,7 +180,7 @@ func (f *finder) add(arg, from int) {
 
 // option takes the value of an option, which is that of an argument from a byte of it on.
 func (f *finder) option(m meaning, arg, from int) {
-	switch w := f.k.args[arg]; {
+	switch w := f.args[arg]; {
 	case m == loads && w.fixed:
 		f.add(arg, from)
 	case m == leads && w.fixed:
@@ -201,7 +198,7 @@ func (f *finder) given(in *interpreter) *interpreter {
 	unsure := false // the word before may have this one as its value
 	loose := false  // it is not known how many words there are before
 	given := false  // the text that is run
-	for args := f.k.args; f.next < len(args) && len(f.found) <= maxFiles; f.next++ {
+	for args := f.args; f.next < len(args) && len(f.found) <= maxFiles; f.next++ {
 		w := args[f.next]
 		sure, name := !unsure && !loose, w.value
 		if w.pattern {
@@ -238,7 +235,7 @@ func (f *finder) given(in *interpreter) *interpreter {
 		case in.words[w.value] && (!behind || !in.only):
 			behind, unsure = true, false
 			continue
-		case in.runs && behind && setting.MatchString(w.value):
+		case in.runs && behind && isSetting(w.value):
 			continue // a variable
 		case in.runs && behind:
 			command := systemName(name)

@@ -45,6 +45,16 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// TestIsSetting: what is taken for NAME=VALUE.
+func TestIsSetting(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{"of=f": true, "A_1.b-c=": true, "=a": false, "": false, "a": false, "-a=b": false, "1=a": false, ".a=b": false, "a/b=c": false, "é=a": false, "_=": true, "a b=c": false} {
+		if isSetting(text) != want {
+			t.Errorf("%q: %v", text, !want)
+		}
+	}
+}
+
 func words(p *Program) []string {
 	var all []string
 	for _, f := range p.Files {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"mvdan.cc/sh/v3/syntax"
 )
 
 // grammar makes texts that mostly are commands, deeper than mutation finds them.
@@ -284,6 +286,60 @@ func TestOracleOnScripts(t *testing.T) {
 		t.Errorf("only %d of %d commands could be judged", n, count)
 	}
 	t.Logf("%d of %d commands were judged", judged.Load(), count)
+}
+
+// TestQuickLooks: what a quick look at a text rules out is not found in its tree either.
+func TestQuickLooks(t *testing.T) {
+	t.Parallel()
+	look := func(text string) (breaking, looping bool) {
+		if _, ok := readable(text); !ok {
+			return false, false
+		}
+		file, err := syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(true)).Parse(strings.NewReader(text), "")
+		if err != nil {
+			return false, false
+		}
+		if _, breaking = breaks(file.Stmts, false); breaking && !mayBreak(text) {
+			t.Errorf("%q may be left in the middle of a line", text)
+		}
+		syntax.Walk(file, func(n syntax.Node) bool {
+			switch n.(type) {
+			case *syntax.WhileClause, *syntax.ForClause:
+				looping = true
+			}
+			return true
+		})
+		if looping && !mayLoop(text) {
+			t.Errorf("%q has a loop", text)
+		}
+		return breaking, looping
+	}
+	for _, text := range []string{
+		"x[0]=1", "x=([1]=a)", "x=( [1]=a )", "echo ${x:1}", "echo ${x[1]}", "echo ${#x[@]}", "[[ a -eq 1 ]]", "echo $((1))", "echo $[1]", "((1))", "for ((;;)); do :; done", "cd d; x[1]=2", "[[ a -lt b ]]", "declare -a x=([0]=b)",
+	} {
+		if breaking, _ := look(text); !breaking {
+			t.Errorf("%q may not be left in the middle of a line", text)
+		}
+	}
+	for _, text := range []string{"for x in a; do :; done", "for x in a; { :; }", "while :; do :; done", "until :; do :; done", "select x in a; do :; done", "for ((;;)); { :; }"} {
+		if _, looping := look(text); !looping {
+			t.Errorf("%q has no loop", text)
+		}
+	}
+	for _, text := range []string{"[ -f x ] && cd y", "if [ a = b ]; then cd d; fi", "cd d\necho $x"} {
+		if mayBreak(text) {
+			t.Errorf("%q: the quick look rules nothing out", text)
+		}
+	}
+	var found atomic.Int64
+	generate(t, 5_000, 500_000, func(_ *grammar, text string) {
+		if breaking, looping := look(text); breaking || looping {
+			found.Add(1)
+		}
+	})
+	if found.Load() < 100 {
+		t.Errorf("only %d texts have what is looked for", found.Load())
+	}
 }
 
 // TestWrappingChangesNothing: what bash -c runs is judged as by itself. Other ways to run it are

@@ -21,7 +21,7 @@ func savePattern(k *call) string {
 		words = append(words, k.args[n].value)
 	}
 	kind := strings.Join(words, " ")
-	if !saved[kind] && !saved[strings.Join(words[:len(words)-1], " ")+" …"] {
+	if !saved[kind] && (len(words) == 1 || !saved[strings.Join(words[:len(words)-1], " ")+" …"]) {
 		return ""
 	}
 	return kind + " *"
@@ -30,12 +30,16 @@ func savePattern(k *call) string {
 // arity is how many words say what kind of command one is that begins with
 // words: "git checkout" is two, "npm run dev" three.
 func arity(words []string) int {
-	for n := len(words); n > 0; n-- {
+	first, known := arities[words[0]]
+	if !known {
+		return 1
+	}
+	for n := len(words); n > 1; n-- {
 		if a, ok := arities[strings.Join(words[:n], " ")]; ok {
 			return a
 		}
 	}
-	return 1
+	return first
 }
 
 // unknownKind is the index of the first word of those that say what kind of
@@ -169,9 +173,9 @@ var destroys = setOf(
 
 // repeatable reports whether the line of the command k, of no kind that is known, says all that is
 // run: neither is it given arguments or variables that are not in it, nor does it read commands.
-func repeatable(k *call) bool {
+func repeatable(k *call, in *interpreter) bool {
 	_, wraps := wrappers[k.name]
-	if in := interpreterOf(k.name); k.assigns || k.more || wraps || in != nil && !in.looks && !in.runs && !in.text || evaluators[k.name] != "" || strings.Contains(k.redir, "<") {
+	if k.assigns || k.more || wraps || in != nil && !in.looks && !in.runs && !in.text || evaluators[k.name] != "" || strings.Contains(k.redir, "<") {
 		return false
 	}
 	if k.name == "git" && len(k.args) > 1 && (k.args[1].value == "worktree" || strings.HasPrefix(k.args[1].value, "-")) {
@@ -195,7 +199,8 @@ func exactly(k *call, text string) string {
 	return text
 }
 
-// arities are the beginnings of commands whose kind takes more words than one.
+// arities are the beginnings of commands whose kind takes more words than one; of each, the first word is
+// one too.
 var arities = map[string]int{
 	"apt": 2, "apt-get": 2, "apk": 2, "dnf": 2, "yum": 2, "brew": 2, "pacman": 2, "dpkg": 2, "systemctl": 2, "journalctl": 1,
 	"git": 2, "git remote": 3, "git stash": 3, "git config": 3, "git worktree": 3, "git submodule": 3, "git bisect": 3, "git notes": 3, "git flow": 3,

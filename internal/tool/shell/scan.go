@@ -111,9 +111,12 @@ type Path struct {
 	Name string
 }
 
+// maxMade is how many commands of a text there is room for from the beginning.
+const maxMade = 64
+
 // Scan scans a command.
 func Scan(command string, o Options) Result {
-	c := &scanner{findings: findings{&Result{}, &facts{}}, home: o.Home, workdir: o.Workdir}
+	c := &scanner{findings: findings{&Result{Commands: make([]Command, 0, min(2+len(command)/24, maxMade))}, &facts{}}, home: o.Home, workdir: o.Workdir}
 	name := "bash"
 	if len(o.Shell) > 0 {
 		name = path.Base(o.Shell[0])

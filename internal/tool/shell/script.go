@@ -77,7 +77,7 @@ func (c *scanner) script(text string, d dirs) {
 	}
 	c.comments(file)
 	c.heredocLines, c.within = make(map[uint]bool), 0
-	if travels(c.src) {
+	if travels(c.src) && mayLoop(c.src) {
 		c.moving = movingLoops(file)
 	}
 	c.lines(d, file.Stmts)
@@ -257,6 +257,11 @@ func (c *scanner) loop(d dirs, n syntax.Node, parts ...[]*syntax.Stmt) dirs {
 		d = c.list(d, list)
 	}
 	return d.or(end)
+}
+
+// mayLoop reports whether a text may have a loop that movingLoops looks for.
+func mayLoop(text string) bool {
+	return slices.ContainsFunc([]string{"for", "while", "until", "select"}, func(word string) bool { return strings.Contains(text, word) })
 }
 
 // movingLoops are the loops of a file that have a command which changes the

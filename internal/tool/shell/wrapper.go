@@ -195,7 +195,7 @@ func (c *scanner) extended(name string, k *call) {
 	k.name = systemName(k.args[0].value)
 	inner := k.name
 	_, wraps := wrappers[inner]
-	_, open := files(c, k)
+	_, open := files(c, k, interpreterOf(inner))
 	if wraps || open || openKind(k) || shells[inner] || inner == "find" || inner == "test" || inner == "[" || inner == "printf" {
 		c.opaque("%s gives %s arguments that are not in the text", name, inner)
 	}
