@@ -29,18 +29,26 @@ var sizeUnits = []struct {
 	{"B", 1},
 }
 
-// ParseSize reads a size as people write it. It refuses negative and
-// overflowing values and unknown units.
+// ParseSize reads a size as people write it, Kubernetes' Ki, Mi, Gi and Ti too. It refuses
+// negative and overflowing values, unknown units, and units of which docker and Kubernetes
+// do not agree what they are.
 func ParseSize(s string) (Size, error) {
-	num, factor := strings.TrimSpace(s), 1.0
+	text := strings.TrimSpace(s)
+	digits := strings.TrimRight(text, "KMGTiBkmgtb")
+	unit, num := text[len(digits):], strings.TrimSpace(digits)
+	f, err := strconv.ParseFloat(num, 64)
+	bad := err != nil || math.IsNaN(f) || f < 0
+	factor, known := 1.0, unit == ""
 	for _, u := range sizeUnits {
-		if rest, ok := strings.CutSuffix(num, u.suffix); ok {
-			num, factor = strings.TrimSpace(rest), u.factor
-			break
+		if unit == u.suffix || unit == strings.TrimSuffix(u.suffix, "B") && strings.HasSuffix(unit, "i") {
+			factor, known = u.factor, true
 		}
 	}
-	f, err := strconv.ParseFloat(num, 64)
-	if err != nil || math.IsNaN(f) || f < 0 || f*factor > math.MaxInt64/2 {
+	switch {
+	case !bad && !known && len(unit) <= 3 && strings.ContainsAny(unit[:1], "KMGTkmgt"):
+		of := strings.ToUpper(unit[:1])
+		return 0, fmt.Errorf("%q is not a size here, as programs differ in what it is: write %s%siB (binary) or %s%sB (decimal)", s, num, of, num, of)
+	case bad, !known, f*factor > math.MaxInt64/2:
 		return 0, fmt.Errorf("%q is not a size: write bytes or a number with KiB, MiB, GiB or TiB", s)
 	}
 	return Size(f * factor), nil

@@ -29,7 +29,14 @@ func TestParseSize(t *testing.T) {
 		{"3GB", 3e9, true},
 		{"3TB", 3e12, true},
 		{"1e3", 1000, true},
+		{"512Mi", 512 << 20, true},
+		{"1Gi", 1 << 30, true},
+		{"4 Ki", 4 << 10, true},
+		{"1Ti", 1 << 40, true},
 		{"", 0, false},
+		{"i", 0, false},
+		{"5i", 0, false},
+		{"5Bi", 0, false},
 		{"B", 0, false},
 		{"GiB", 0, false},
 		{"-1", 0, false},
@@ -49,6 +56,22 @@ func TestParseSize(t *testing.T) {
 		}
 		if err != nil && !strings.Contains(err.Error(), "is not a size") {
 			t.Errorf("ParseSize(%q): %v, want an error that says what to write", tt.text, err)
+		}
+	}
+}
+
+// TestForeignSizes: a unit that docker and Kubernetes read in two ways, or that only one of them knows, is
+// refused with both things that it may have meant.
+func TestForeignSizes(t *testing.T) {
+	for _, unit := range []string{"K", "M", "G", "T"} {
+		for _, foreign := range []string{unit, strings.ToLower(unit), strings.ToLower(unit) + "b", strings.ToLower(unit) + "ib", unit + "b", unit + "I", strings.ToLower(unit) + "i"} {
+			if foreign == unit+"I" {
+				continue // no digit's neighbour: it is no unit of anybody's
+			}
+			_, err := ParseSize("1.5" + foreign)
+			if want := "write 1.5" + unit + "iB (binary) or 1.5" + unit + "B (decimal)"; err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("1.5%s: %v, want %q", foreign, err, want)
+			}
 		}
 	}
 }

@@ -460,6 +460,23 @@ func TestMisspelledVariables(t *testing.T) {
 	}
 }
 
+// TestForeignKeys: each key of another system that is known is none of ours, and is refused with what to write.
+func TestForeignKeys(t *testing.T) {
+	for key, hint := range foreignKeys {
+		if slices.Contains(Keys(), key) {
+			t.Errorf("%s is a key of ours", key)
+		}
+		path := strings.Split(key, ".")
+		text := path[0] + " = 1\n"
+		if len(path) == 2 {
+			text = "[" + path[0] + "]\n" + path[1] + " = 1\n"
+		}
+		if _, err := Parse("x.toml", []byte(text)); err == nil || !strings.Contains(err.Error(), "unknown key "+key+": "+hint) {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
 func TestEnvNamesAreUnique(t *testing.T) {
 	seen := map[string]string{}
 	for _, k := range Keys() {

@@ -139,7 +139,9 @@ func (d *decoder) unknown(path []string, v reflect.Value) {
 			return
 		}
 	}
-	if near := plain.Near(name, names); len(near) > 0 {
+	if known, ok := foreignKeys[tomltext.Dotted(path...)]; ok {
+		hint = known
+	} else if near := plain.Near(name, names); len(near) > 0 {
 		hint = fmt.Sprintf("did you mean %s?", near[0])
 	}
 	d.problem(path, "unknown key %s: %s", tomltext.Dotted(path...), hint)

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -69,7 +72,7 @@ func decodeStrict(text []byte, sh *strictjson.Shape, v any) error {
 		return refused(err)
 	}
 	if err := json.Unmarshal(text, v); err != nil {
-		return typeError(err)
+		return typeError(text, reflect.TypeOf(v), err)
 	}
 	return nil
 }
@@ -108,10 +111,66 @@ func syntaxError(text []byte) error {
 	return fmt.Errorf("not JSON: %w", err)
 }
 
-// typeError says which value does not fit its field.
-func typeError(err error) error {
+// typeError says which value does not fit its field: types that read themselves do not know where they
+// stand.
+func typeError(text []byte, t reflect.Type, err error) error {
+	path, err := misfit(text, t, err)
 	if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Errorf("/%s: a %s does not fit, expected %s", strings.ReplaceAll(te.Field, ".", "/"), te.Value, te.Type.Kind())
+		err = fmt.Errorf("a %s does not fit, expected %s", te.Value, te.Type.Kind())
 	}
-	return err
+	if len(path) == 0 {
+		return err
+	}
+	return fmt.Errorf("%s: %w", strictjson.Pointer(path...), err)
+}
+
+// misfit finds the innermost value that does not fit, and why; err is why the whole of it does not.
+func misfit(text []byte, t reflect.Type, err error) (path []string, why error) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if reflect.PointerTo(t).Implements(unmarshaler) {
+		return nil, err
+	}
+	inner := func(key string, part json.RawMessage, t reflect.Type) bool {
+		wrong := json.Unmarshal(part, reflect.New(t).Interface())
+		if wrong != nil {
+			path, why = misfit(part, t, wrong)
+			path = append([]string{key}, path...)
+		}
+		return wrong != nil
+	}
+	var fields map[string]json.RawMessage
+	var items []json.RawMessage
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		_ = json.Unmarshal(text, &fields) // else the whole is none
+	case reflect.Slice, reflect.Array:
+		_ = json.Unmarshal(text, &items)
+	}
+	for i, part := range items {
+		if inner(strconv.Itoa(i), part, t.Elem()) {
+			return path, why
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		of := fieldType(t, key)
+		if of != nil && inner(key, fields[key], of) {
+			return path, why
+		}
+	}
+	return nil, err
+}
+
+// fieldType is the type of a map's elements, or of a struct's field by its name in JSON; nil for none.
+func fieldType(t reflect.Type, name string) reflect.Type {
+	if t.Kind() == reflect.Map {
+		return t.Elem()
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name {
+			return f.Type
+		}
+	}
+	return nil
 }

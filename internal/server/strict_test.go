@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -47,7 +48,7 @@ func TestDecodeStrict(t *testing.T) {
 		{"input of any depth", `{"tool":"t","input":` + strings.Repeat(`[{"a":`, 1000) + "1" + strings.Repeat("}]", 1000) + `}`, ""},
 		{"after the input", `{"tool":"t","input":{"tool":"u"},"tool":"u"}`, "/tool: the key is given twice"},
 		{"wrong type", `{"tool":1,"input":{}}`, "/tool: a number does not fit, expected string"},
-		{"wrong nested type", `{` + ok + `,"env":{"A":1}}`, "/env: a number does not fit, expected string"},
+		{"wrong nested type", `{` + ok + `,"env":{"A":1}}`, "/env/A: a number does not fit, expected string"},
 		{"too large a number", `{` + ok + `,"timeout_ms":9223372036854775808}`, "/timeout_ms"},
 		{"fraction", `{` + ok + `,"timeout_ms":1.5}`, "/timeout_ms"},
 		{"not UTF-8", "{" + ok + `,"key":"` + "\xff" + `"}`, "not UTF-8"},
@@ -155,5 +156,50 @@ func BenchmarkDecodeStrict(b *testing.B) {
 		if err := decodeStrict(text, callShape, &r); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestRefusedFieldsAreNamed: whatever value of whatever body has the wrong type, the refusal points at it.
+func TestRefusedFieldsAreNamed(t *testing.T) {
+	t.Parallel()
+	wrong := []string{`"x y"`, `{"x":[]}`, `[[]]`, `1.5`, `true`, `-1e400`}
+	var tried int
+	var visit func(at reflect.Type, pointer string, body func(value string) string, of reflect.Type)
+	visit = func(at reflect.Type, pointer string, body func(value string) string, of reflect.Type) {
+		for at.Kind() == reflect.Pointer {
+			at = at.Elem()
+		}
+		for _, value := range wrong {
+			if at == rawMessage || json.Unmarshal([]byte(value), reflect.New(at).Interface()) == nil {
+				continue // it takes that, or reads it itself later
+			}
+			err := decodeStrict([]byte(body(value)), shapeOf(of), reflect.New(of).Interface())
+			if tried++; err == nil || !strings.HasPrefix(err.Error(), pointer) {
+				t.Errorf("%s in %v: %v, want %q", body(value), of, err, pointer)
+			}
+		}
+		if reflect.PointerTo(at).Implements(unmarshaler) {
+			return
+		}
+		switch at.Kind() {
+		case reflect.Struct:
+			for _, f := range reflect.VisibleFields(at) {
+				if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" && f.IsExported() {
+					visit(f.Type, pointer+"/"+name, func(v string) string { return body(fmt.Sprintf("{%q:%s}", name, v)) }, of)
+				}
+			}
+		case reflect.Slice:
+			visit(at.Elem(), pointer+"/0", func(v string) string { return body("[" + v + "]") }, of)
+		case reflect.Map:
+			visit(at.Elem(), pointer+"/k", func(v string) string { return body(`{"k":` + v + "}") }, of)
+		}
+	}
+	for i := range routes {
+		if of := routes[i].bodyType(); of != nil {
+			visit(of, "", func(v string) string { return v }, of)
+		}
+	}
+	if tried < 300 {
+		t.Errorf("only %d values were tried", tried)
 	}
 }

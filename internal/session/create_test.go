@@ -58,6 +58,7 @@ func TestCreateRefuses(t *testing.T) {
 		{"env BASH_ENV", client.SessionCreate{Env: map[string]string{"BASH_ENV": "x"}}, client.CodeInvalidRequest, "BASH_ENV"},
 		{"env GIT", client.SessionCreate{Env: map[string]string{"GIT_DIR": "x"}}, client.CodeInvalidRequest, "GIT_DIR"},
 		{"ttl", client.SessionCreate{TTL: -1}, client.CodeInvalidRequest, "ttl"},
+		{"ttl without its unit", client.SessionCreate{TTL: client.Duration(60 * time.Millisecond)}, client.CodeInvalidRequest, "a number alone is milliseconds"},
 		{"idle", client.SessionCreate{IdleTimeout: client.Duration(11 * maxTTL / 10)}, client.CodeInvalidRequest, "idle_timeout"},
 		{"lease", client.SessionCreate{LeasePID: -1}, client.CodeInvalidRequest, "lease_pid"},
 		{"lease of nobody", client.SessionCreate{LeasePID: 1 << 30}, client.CodeInvalidRequest, "no such process"},
@@ -451,7 +452,7 @@ func TestTimesOfSessions(t *testing.T) {
 	h.open()
 	lease := leaseHolder(t)
 	leased := func(r client.SessionCreate) client.SessionCreate { r.LeasePID = lease.Process.Pid; return r }
-	ttl := h.create(alice, client.SessionCreate{TTL: client.Duration(50 * time.Millisecond)})
+	ttl := h.create(alice, client.SessionCreate{TTL: client.Duration(leastTTL)})
 	idle := h.create(alice, client.SessionCreate{IdleTimeout: client.Duration(50 * time.Millisecond)})
 	busy := h.create(alice, client.SessionCreate{IdleTimeout: -1})
 	forever := h.create(alice, client.SessionCreate{IdleTimeout: -1})
@@ -470,7 +471,7 @@ func TestTimesOfSessions(t *testing.T) {
 			return err == nil && s.State == client.SessionEnded && strings.Contains(s.Reason, says)
 		})
 	}
-	gone(alice, ttl.ID, "ttl of 50ms")
+	gone(alice, ttl.ID, "ttl of 1s")
 	gone(alice, idle.ID, "idle_timeout")
 	for _, id := range []string{busy.ID, forever.ID} {
 		if s, err := h.m.Get(t.Context(), alice, id); err != nil || s.State != client.SessionReady {
@@ -487,7 +488,7 @@ func TestTimesOfSessions(t *testing.T) {
 	}
 	lease.end()
 	gone(root, held.ID, "process")
-	short := client.Duration(30 * time.Millisecond)
+	short := client.Duration(leastTTL)
 	if _, err := h.m.Patch(t.Context(), alice, forever.ID, client.SessionPatch{TTL: &short}); err != nil {
 		t.Fatal(err)
 	}

@@ -119,8 +119,10 @@ func (m *Manager) Patch(ctx context.Context, p auth.Principal, id string, r clie
 			}
 		}
 	}
-	if r.TTL != nil && (*r.TTL < 0 || time.Duration(*r.TTL) > maxTTL) {
-		return nil, fault.Invalid.Errorf("ttl %s: give a time up to %s, or 0 for none", *r.TTL, client.Duration(maxTTL))
+	if r.TTL != nil {
+		if err := checkTTL(*r.TTL); err != nil {
+			return nil, err
+		}
 	}
 	before := s.toolSet()
 	err = s.write(client.EventSessionUpdated, func(row *store.Session) error {

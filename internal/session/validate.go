@@ -131,8 +131,8 @@ func checkLabels(labels map[string]string) error {
 }
 
 func checkTimes(r *client.SessionCreate, set *Settings) error {
-	if r.TTL < 0 || time.Duration(r.TTL) > maxTTL {
-		return fault.Invalid.Errorf("ttl %s: give a time up to %s, or 0 for none", r.TTL, client.Duration(maxTTL))
+	if err := checkTTL(r.TTL); err != nil {
+		return err
 	}
 	if time.Duration(r.IdleTimeout) > maxTTL {
 		return fault.Invalid.Errorf("idle_timeout %s: give a time up to %s, or a negative one for never", r.IdleTimeout, client.Duration(maxTTL))
@@ -219,3 +219,16 @@ func checkTargets(places []string) error {
 }
 
 func under(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
+
+// leastTTL is the shortest life of a session. A number alone is milliseconds, so who writes 60 means more.
+const leastTTL = time.Second
+
+func checkTTL(ttl client.Duration) error {
+	switch d := time.Duration(ttl); {
+	case d < 0 || d > maxTTL:
+		return fault.Invalid.Errorf("ttl %s: give a time up to %s, or 0 for none", ttl, client.Duration(maxTTL))
+	case d > 0 && d < leastTTL:
+		return fault.Invalid.Errorf("ttl %s: give %s or more (a number alone is milliseconds), or 0 for none", ttl, client.Duration(leastTTL))
+	}
+	return nil
+}

@@ -7,8 +7,10 @@
 package tomltext
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -126,6 +128,26 @@ func ParseShallow(name string, text []byte, depth int) (*Document, error) {
 	return &Document{name, values, root}, nil
 }
 
+// bare is a setting whose value is text without quotes, as YAML and shells have it.
+var bare = regexp.MustCompile(`^\s*([\w.-]+|"[^"]*")\s*=\s*([^\s"'\[{#=][^"'\[\]{}#]*?)\s*(#.*)?$`)
+
+// unquoted says what to write in a line that is no TOML, where that is known.
+func unquoted(text []byte, line int) string {
+	lines := bytes.Split(text, []byte("\n"))
+	if line < 1 || line > len(lines) {
+		return ""
+	}
+	m := bare.FindSubmatch(bytes.TrimSuffix(lines[line-1], []byte("\r")))
+	if m == nil || len(m[2]) > 100 {
+		return ""
+	}
+	var value map[string]any
+	if _, err := toml.Decode("x = "+string(m[2]), &value); err == nil {
+		return "" // something else is wrong
+	}
+	return fmt.Sprintf("; text stands in quotes: write %s = %q", m[1], m[2])
+}
+
 func decode(name string, text []byte) (map[string]any, error) {
 	values := make(map[string]any)
 	_, err := toml.Decode(string(text), &values)
@@ -133,7 +155,7 @@ func decode(name string, text []byte) (map[string]any, error) {
 		return values, nil
 	}
 	if perr, ok := errors.AsType[toml.ParseError](err); ok {
-		return nil, Join([]Problem{{name, perr.Position.Line, perr.Message}})
+		return nil, Join([]Problem{{name, perr.Position.Line, perr.Message + unquoted(text, perr.Position.Line)}})
 	}
 	return nil, Join([]Problem{{Source: name, Message: err.Error()}})
 }

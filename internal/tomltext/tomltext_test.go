@@ -210,3 +210,24 @@ func check(t *testing.T, n *Node, v any) {
 		}
 	}
 }
+
+// TestUnquoted: a value that is text without quotes is refused with the line as it is to be, which then
+// is taken; a line with another fault has no such hint.
+func TestUnquoted(t *testing.T) {
+	for _, value := range []string{"overlay", "1Gi", "10m", "/usr/bin", "~/x", "debian:12", "*.example.com", "10.0.0.0/8", "yes", "a b c", "True", "5 GiB"} {
+		_, err := Parse("f", []byte("[a]\n  key = "+value+"  # why\nb = 1\n"))
+		_, write, ok := strings.Cut(fmt.Sprint(err), "write ")
+		if !ok || !strings.HasPrefix(err.Error(), "f:2: ") || write != fmt.Sprintf("key = %q", value) {
+			t.Errorf("%s: %v", value, err)
+			continue
+		}
+		if _, err := Parse("f", []byte(write)); err != nil {
+			t.Errorf("%s: what is to be written is refused: %v", write, err)
+		}
+	}
+	for _, line := range []string{"a = ", "a", "a = [1, 2", "a = 'x", "a = {b = c}", "= 1", "a = x = 'y'"} {
+		if _, err := Parse("f", []byte(line+"\n")); err == nil || strings.Contains(err.Error(), "quotes: write") {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+}

@@ -63,6 +63,11 @@ func Fill(l *client.Limits, c Config) (notes []string, err error) {
 // leastTmp is the smallest /tmp that is of any use.
 const leastTmp = 1 << 20
 
+// leastSize (bytes) is less than anybody means: who asks for less has left the unit out.
+const leastSize = 64 << 10
+
+func isSize(v any) bool { _, is := v.(client.Size); return is }
+
 // fill settles one limit, which at finds.
 func fill[T ~int64 | ~int | ~float64](name string, l *client.Limits, c *Config, notes *[]string, at func(*client.Limits) *T) error {
 	v, most, key := at(l), *at(&c.Most), "limits.max."+name
@@ -92,6 +97,9 @@ func fill[T ~int64 | ~int | ~float64](name string, l *client.Limits, c *Config, 
 			*v = most
 		}
 		give(host, hostSources[name])
+	case !c.Give && isSize(*v) && *v < leastSize:
+		return fault.Invalid.Errorf("limits.%s is %v", name, *v).
+			Next(fmt.Sprintf("a number alone is bytes: give its unit, such as %dMiB, and no less than %v", int64(*v), client.Size(leastSize)))
 	case most > 0 && *v > most:
 		return fault.Invalid.Errorf("limits.%s is %v; the most that a session may ask for is %v", name, *v, most).
 			Next(fmt.Sprintf("ask for %v or less; an admin can raise it (%s in the daemon's configuration)", most, key))

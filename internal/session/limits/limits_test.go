@@ -42,6 +42,18 @@ func TestDefaultsAndMaxima(t *testing.T) {
 	}
 }
 
+// TestSizesHaveUnits: a size that is too small to be meant is refused, whichever it is, with what to write.
+func TestSizesHaveUnits(t *testing.T) {
+	for name, l := range map[string]client.Limits{
+		"memory": {Memory: 512}, "tmp": {Tmp: 1}, "file_size": {FileSize: 1024}, "disk": {Disk: leastSize - 1}, "output": {Output: 8},
+	} {
+		_, err := Fill(&l, Config{Default: client.Limits{Memory: 64 << 20, Tmp: 8 << 20}, StateDir: t.TempDir()})
+		if e, ok := errors.AsType[*fault.Error](err); !ok || !strings.Contains(e.Err.Error(), "limits."+name+" is ") || !strings.Contains(e.Hint, "MiB, and no less than 64KiB") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestHostIsTheLastMaximum: what the host does not have is refused before anything
 // is made.
 func TestHostIsTheLastMaximum(t *testing.T) {
