@@ -11,6 +11,23 @@ import (
 // asked is how many of the 300 commands the built-in rules ask about.
 const asked = 0
 
+// askedReaching are the commands that the built-in rules ask about in a session with a mount to read
+// and a cache that others write, with the reason.
+var askedReaching = map[string]string{
+	`ls $(go env GOPATH)/pkg/mod 2>/dev/null | head`:                                   "go env prints what the environment and files say",
+	`cat $(go env GOROOT)/src/net/http/server.go 2>/dev/null | head -5; true`:          "go env prints what the environment and files say",
+	`go list -f '{{.Dir}}' ./... | while read -r dir; do ls "$dir" | head -2; done`:    "go list -f prints what its template says",
+	`python3 -m venv .venv && . .venv/bin/activate && pip install -r requirements.txt`: "the script that is read in may go anywhere",
+	`find / -name 'toold*' -maxdepth 2 2>/dev/null | head -3; true`:                    "it searches what is above the mount",
+	`cd web; ls; cd ..`: "where there is no web it goes above the worktree",
+	`tmpdir=$(mktemp -d); trap 'rm -rf "$tmpdir"' EXIT; cp package.json "$tmpdir/"; ls "$tmpdir"`: "what a trap runs may change all",
+	`cp "$(which git)" /tmp/git-copy && ls -l /tmp/git-copy`:                                      "where programs are is in PATH",
+	`ls -l $(which bash)`:                              "where programs are is in PATH",
+	`cd "${WORKSPACE:-.}" && ls`:                       "the variable may be in the environment",
+	`ls "${GOPATH:-$HOME/go}/bin" 2>/dev/null; true`:   "the variable may be in the environment",
+	`CONFIG=${CONFIG:-config/app.yaml}; cat "$CONFIG"`: "the variable may be in the environment",
+}
+
 // TestCorpus says how many commands as agents write them the built-in rules ask about.
 func TestCorpus(t *testing.T) {
 	t.Parallel()
@@ -18,7 +35,9 @@ func TestCorpus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tools, commands, n := tool.NewRegistry(), testrig.Corpus(t, "testdata/corpus"), 0
+	tools, commands, n, unnamed := tool.NewRegistry(), testrig.Corpus(t, "testdata/corpus"), 0, 0
+	reaching := Places{Mounts: []string{"/mnt/docs"}} // and a cache that others write, below Caches
+	named := make(map[string]bool)
 	for _, c := range commands {
 		input, err := json.Marshal(map[string]string{"command": c.Text})
 		if err != nil {
@@ -32,6 +51,20 @@ func TestCorpus(t *testing.T) {
 			n++
 			t.Logf("%s: %s %q: %s\n%s", v.Action, v.Request.Permission, v.Request.Pattern, v.Request.Why, c.Text)
 		}
+		v := stack.Judge(AsWritten(inv, nil, reaching))
+		named[c.Text] = askedReaching[c.Text] != ""
+		if (v.Action != Allow) != named[c.Text] {
+			unnamed++
+			t.Errorf("with a mount: %s: %s %q: %s\n%s", v.Action, v.Request.Permission, v.Request.Pattern, v.Request.Why, c.Text)
+		}
+	}
+	for text, why := range askedReaching {
+		if !named[text] {
+			t.Errorf("%s (%s) is no command of the corpus", text, why)
+		}
+	}
+	if share := 100 * float64(len(askedReaching)) / float64(len(commands)); unnamed == 0 {
+		t.Logf("in a session with a mount and a shared cache %.1f %% are asked about", share)
 	}
 	if len(commands) != 300 || n != asked {
 		t.Errorf("of %d commands %d are asked about, not %d", len(commands), n, asked)

@@ -12,9 +12,12 @@ const maxDirs = 4
 // dirs are the directories that the shell may be in, each absolute or relative
 // to where the command starts ("" is that place). None at all means that the
 // place in the text is not reached.
+//
+// With them comes what is known of variables there.
 type dirs struct {
-	list []string
-	lost bool // it may be anywhere
+	list  []string
+	lost  bool // it may be anywhere
+	known known
 }
 
 func startDirs() dirs { return dirs{list: []string{""}} }
@@ -26,7 +29,7 @@ var (
 
 // only is the one directory that d is; apart where there are more, or none is known.
 func (d dirs) only() (dir string, apart bool) {
-	if d.lost || len(d.list) != 1 {
+	if d.lost || len(d.list) != 1 || !exact(d.list[0]) {
 		return "", true
 	}
 	return d.list[0], false
@@ -34,10 +37,17 @@ func (d dirs) only() (dir string, apart bool) {
 
 // or is wherever d or e may be.
 func (d dirs) or(e dirs) dirs {
-	if d.lost || e.lost {
-		return lostDirs
+	switch {
+	case !e.reached():
+		return d
+	case !d.reached():
+		return e
 	}
-	if len(e.list) == 0 || slices.Equal(d.list, e.list) {
+	d.known = d.known.or(e.known)
+	if d.lost || e.lost {
+		return d.elsewhere()
+	}
+	if slices.Equal(d.list, e.list) {
 		return d
 	}
 	all := slices.Clone(d.list)
@@ -47,39 +57,52 @@ func (d dirs) or(e dirs) dirs {
 		}
 	}
 	if len(all) > maxDirs {
-		return lostDirs
+		return d.elsewhere()
 	}
-	return dirs{list: all}
+	d.list = all
+	return d
 }
 
-// enter is d after "cd to". The shell drops ".." together with the name before
+// reached reports whether the place in the text is.
+func (d dirs) reached() bool { return d.lost || len(d.list) > 0 }
+
+// elsewhere is d where the shell may be anywhere.
+func (d dirs) elsewhere() dirs { return dirs{lost: true, known: d.known} }
+
+// at is d in the directory dir.
+func (d dirs) at(dir string) dirs { return dirs{list: []string{dir}, known: d.known} }
+
+// entered is d after "cd to". The shell drops ".." together with the name before
 // it, links or not, and so does this. From the directory in which the command starts,
 // whose own path may have links, no ".." leads to a known place. Nor does one behind a name
 // with another name behind it: where there is no such place, bash goes where the kernel
 // does, which follows links.
 func (d dirs) enter(to string, started bool) dirs {
-	if d.lost && !path.IsAbs(to) {
-		return lostDirs
-	}
 	if path.IsAbs(to) {
 		if returns(to) {
-			return lostDirs
+			return d.elsewhere()
 		}
-		return dirs{list: []string{path.Clean(to)}}
+		return d.at(path.Clean(to))
+	}
+	from := d.list
+	if rest, is := strings.CutPrefix(to, startDir); is {
+		from, to = []string{""}, "./"+rest
+	} else if d.lost {
+		return d
 	}
 	out := noDirs
-	for _, dir := range d.list {
+	for _, dir := range from {
 		if returns(dir + "/" + to) {
-			return lostDirs
+			return d.elsewhere()
 		}
 		next := path.Clean(path.Join(dir, to))
 		if next == "." {
 			next = ""
 		}
 		if started && (next == ".." || strings.HasPrefix(next, "../")) {
-			return lostDirs
+			return d.elsewhere()
 		}
-		out = out.or(dirs{list: []string{next}})
+		out = out.or(d.at(next))
 	}
 	return out
 }
@@ -105,7 +128,7 @@ func returns(p string) bool {
 // names are the paths that name may lead to, as the kernel would follow them;
 // nil where that is not known.
 func (d dirs) names(name string) []string {
-	if path.IsAbs(name) {
+	if path.IsAbs(name) || strings.HasPrefix(name, startDir) {
 		return []string{name}
 	}
 	if d.lost {

@@ -1,6 +1,10 @@
 package shell
 
 import (
+	"cmp"
+	"path"
+	"regexp"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -119,7 +123,11 @@ func (c *scanner) expansion(d dirs, p *syntax.ParamExp, name string, quoted bool
 		}
 		return
 	case syntax.AssignUnset, syntax.AssignUnsetOrNull:
+		c.facts.wild = true
 		c.assigned(name)
+		if p.Exp.Word != nil {
+			later(c, d, p.Exp.Word)
+		}
 	}
 	c.operand(d, p.Exp.Word, quoted)
 }
@@ -179,4 +187,411 @@ func (c *scanner) arithmetic(d dirs, x syntax.ArithmExpr) {
 	default:
 		c.opaque("it has an expression that is not known")
 	}
+}
+
+// What programs print that only list names, or numbers. A name that has blanks in it is taken for
+// one name, also where the shell would part it: that is for whoever gave it.
+
+// printedBy is what a substitution may give, beside nothing.
+func printedBy(c *scanner, d dirs, s *syntax.CmdSubst) values {
+	if s.TempFile || s.ReplyVar || len(s.Stmts) != 1 {
+		return nil
+	}
+	return linesOf(c, d, s.Stmts[0])
+}
+
+// linesOf are the lines that a statement may print.
+func linesOf(c *scanner, d dirs, s *syntax.Stmt) values {
+	if s.Background || s.Negated || s.Coprocess || slices.ContainsFunc(s.Redirs, func(r *syntax.Redirect) bool {
+		return r.N == nil || r.N.Value != "2" || r.Word.Lit() != "/dev/null"
+	}) {
+		return nil
+	}
+	switch cmd := s.Cmd.(type) {
+	case *syntax.CallExpr:
+		if len(cmd.Assigns) == 0 {
+			return prints(c, d, cmd.Args)
+		}
+	case *syntax.BinaryCmd:
+		switch cmd.Op {
+		case syntax.Pipe:
+			return filteredBy(c, d, linesOf(c, d, cmd.X), cmd.Y)
+		case syntax.AndStmt:
+			to, is := cmd.X.Cmd.(*syntax.CallExpr)
+			if is && len(to.Args) == 2 && to.Args[0].Lit() == "cd" && len(to.Assigns) == 0 {
+				in, known := entered(c, d, c.word(to.Args[1]))
+				if known {
+					return linesOf(c, in, cmd.Y)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// argument is one of a program whose output is known.
+type argument struct {
+	option string // "" for an operand
+	values values
+}
+
+// argumentsOf are those of a program; nil where one is not known.
+func argumentsOf(c *scanner, d dirs, list []*syntax.Word) []argument {
+	all := make([]argument, 0, len(list))
+	operands := false
+	for _, n := range list {
+		v := evaluate(c, d, n, asWord)
+		if v == nil {
+			return nil
+		}
+		v = v.each(func(s string) values {
+			if strings.Contains(s, gap) {
+				return nil
+			}
+			return values{sure(s)}
+		})
+		if v == nil {
+			return nil
+		}
+		switch first := v[0]; {
+		case !operands && len(v) == 1 && first == "--":
+			operands = true
+		case !operands && strings.HasPrefix(first, "-") && len(first) > 1:
+			if len(v) > 1 || strings.ContainsAny(first, loose+startDir) {
+				return nil
+			}
+			all = append(all, argument{option: first})
+		default:
+			all = append(all, argument{values: v})
+		}
+	}
+	return all
+}
+
+// printer says what a program prints.
+type printer struct {
+	// options are those with which it prints no more than that.
+	options *regexp.Regexp
+	// lines are what it prints, of its operands.
+	lines func(c *scanner, d dirs, args []argument) values
+}
+
+// constant has one answer without operands.
+func constant(options string, v ...string) printer {
+	return printer{regexp.MustCompile("^(" + options + ")$"), func(_ *scanner, _ dirs, args []argument) values {
+		if len(operands(args)) > 0 {
+			return nil
+		}
+		return v
+	}}
+}
+
+func operands(args []argument) []values {
+	var all []values
+	for _, a := range args {
+		if a.option == "" {
+			all = append(all, a.values)
+		}
+	}
+	return all
+}
+
+// has reports whether there is an option that is name, or has its letter.
+func has(args []argument, name string) bool {
+	return slices.ContainsFunc(args, func(a argument) bool {
+		return a.option == name || len(name) == 2 && len(a.option) > 1 && a.option[1] != '-' && strings.Contains(a.option, name[1:])
+	})
+}
+
+// printers are the programs whose output is known, by name; those of git with its kind.
+var printers = map[string]printer{
+	"whoami":   constant("", anyName),
+	"nproc":    constant("--all", anyName),
+	"hostname": constant("-s", anyName),
+	"arch":     constant("", anyName),
+	"uname":    constant("-[smrn]", anyName),
+	"id":       constant("-[ugn]+", anyName),
+	"pwd": {regexp.MustCompile(`^-[LP]$`), func(_ *scanner, d dirs, args []argument) values {
+		return d.here()
+	}},
+	"seq": {regexp.MustCompile(`^$`), func(_ *scanner, _ dirs, args []argument) values {
+		for _, v := range operands(args) {
+			if slices.ContainsFunc(v, func(s string) bool { return s != anyName && !digits(s) }) {
+				return nil
+			}
+		}
+		return values{anyName}
+	}},
+	"date": {regexp.MustCompile(`^-[u]$`), func(_ *scanner, _ dirs, args []argument) values {
+		if v := operands(args); len(v) == 1 && len(v[0]) == 1 && dateFormat.MatchString(v[0][0]) {
+			return values{anyName}
+		}
+		return nil
+	}},
+	"mktemp":       {regexp.MustCompile(`^(-[dqt]+|--directory|--quiet)$`), temporary},
+	"basename":     {regexp.MustCompile(`^$`), baseNames},
+	"dirname":      {regexp.MustCompile(`^$`), directories},
+	"ls":           {regexp.MustCompile(`^-[1tArSUd]+$`), listed},
+	"find":         {regexp.MustCompile(`^-(type|name|iname|path|ipath|wholename|not|o|a|and|or|maxdepth|mindepth|newer|mtime|mmin|size|empty|print|print0|prune|P|perm|user|depth|xdev|regex|executable)$`), found},
+	"grep":         {regexp.MustCompile(`^-(-include=.*|-exclude=.*|-exclude-dir=.*|[rlinwEFsI]+)$`), matching},
+	"rg":           {regexp.MustCompile(`^-(l|i|-files)$`), matching},
+	"git ls-files": {regexp.MustCompile(`^-(z|m|o|c|-modified|-others|-cached|-exclude-standard)$`), tracked},
+	"git diff": {regexp.MustCompile(`^-(z|-name-only|-cached|-staged|-diff-filter=\w+)$`), func(c *scanner, d dirs, args []argument) values {
+		if !has(args, "--name-only") {
+			return nil
+		}
+		return tracked(c, d, args)
+	}},
+	"git branch":   constant("--show-current", anyPath),
+	"git describe": constant("--tags|--always|--abbrev=\\d+", anyPath),
+	"git rev-parse": {regexp.MustCompile(`^--(short(=\d+)?|abbrev-ref|show-toplevel)$`), func(c *scanner, d dirs, args []argument) values {
+		v := operands(args)
+		switch {
+		case has(args, "--show-toplevel") && len(args) == 1 && c.workdir == "":
+			return roots(d)
+		case has(args, "--show-toplevel") || len(v) != 1 || len(v[0]) != 1 || v[0][0] != "HEAD":
+			return nil
+		}
+		return values{anyPath}
+	}},
+	"go list": {regexp.MustCompile(`^$`), tracked},
+	"wc":      constant("-[lwc]+", anyName),
+}
+
+// dateFormat are formats of date without a slash in what they give.
+var dateFormat = regexp.MustCompile(`^\+(%[YmdHMSsjyNFTu]|[A-Za-z0-9_:-])+$`)
+
+// prints are the lines that a program prints that is called so.
+func prints(c *scanner, d dirs, words []*syntax.Word) values {
+	if len(words) == 0 {
+		return nil
+	}
+	name, rest := words[0].Lit(), words[1:]
+	if (name == "git" || name == "go") && len(rest) > 0 {
+		name, rest = name+" "+rest[0].Lit(), rest[1:]
+	}
+	p, known := printers[name]
+	args := argumentsOf(c, d, rest)
+	if !known || args == nil {
+		return nil
+	}
+	for _, a := range args {
+		if a.option != "" && !p.options.MatchString(a.option) {
+			return nil
+		}
+	}
+	return p.lines(c, d, args)
+}
+
+// filters are programs that print some of the lines that they read, by the options with which they
+// do; grep has one operand more.
+var filters = map[string]*regexp.Regexp{
+	"head": regexp.MustCompile(`^-(\d+|n\d+)$`),
+	"tail": regexp.MustCompile(`^-(\d+|n\d+)$`),
+	"sort": regexp.MustCompile(`^-[urnVfhz]+$`),
+	"uniq": regexp.MustCompile(`^$`),
+	"tac":  regexp.MustCompile(`^$`),
+	"grep": regexp.MustCompile(`^-[vEiFwxe]+$`),
+}
+
+// filtered is what a program prints that reads these lines.
+func filtered(c *scanner, d dirs, lines values, words []*syntax.Word) values {
+	if len(words) == 0 {
+		return nil
+	}
+	name, args := words[0].Lit(), argumentsOf(c, d, words[1:])
+	options, is := filters[name]
+	if !is {
+		if name == "wc" {
+			return prints(c, d, words) // a number
+		}
+		return nil
+	}
+	files := 0
+	if name == "grep" {
+		files--
+	}
+	for i, a := range args {
+		switch {
+		case a.option == "" && i > 0 && args[i-1].option == "-n" && len(a.values) == 1 && digits(a.values[0]):
+		case a.option == "":
+			files++
+		case a.option != "-n" && !options.MatchString(a.option):
+			return nil
+		}
+	}
+	if files > 0 || args == nil {
+		return nil
+	}
+	return lines
+}
+
+// filteredBy is what s prints of the lines that it reads.
+func filteredBy(c *scanner, d dirs, lines values, s *syntax.Stmt) values {
+	if filter, is := s.Cmd.(*syntax.CallExpr); is && len(filter.Assigns) == 0 && len(s.Redirs) == 0 {
+		return filtered(c, d, lines, filter.Args)
+	}
+	return nil
+}
+
+// named are the names that a word stands for once its wildcards are expanded.
+func named(s string) values {
+	parts := strings.Split(s, "/")
+	for i, part := range parts {
+		switch {
+		case !strings.Contains(part, wild):
+		case strings.HasPrefix(part, "."):
+			return nil
+		default:
+			parts[i] = anyName
+		}
+	}
+	return values{strings.Join(parts, "/")}
+}
+
+// temporary is what mktemp makes.
+func temporary(c *scanner, d dirs, args []argument) values {
+	v := operands(args)
+	in := valueOf(c, d, "TMPDIR")
+	switch {
+	case len(v) > 1:
+		return nil
+	case len(v) == 0:
+		return in.then(values{"/tmp." + anyName})
+	}
+	return v[0].each(func(s string) values {
+		i := strings.LastIndex(s, "XXX")
+		if i < 0 || strings.ContainsAny(s[i:], "/"+loose) || strings.ContainsAny(s, wild) {
+			return nil
+		}
+		s = strings.TrimRight(s[:i], "X") + anyName + strings.TrimLeft(s[i:], "X")
+		if has(args, "-t") {
+			return in.then(values{"/" + s})
+		}
+		return values{s}
+	})
+}
+
+func baseNames(_ *scanner, _ dirs, args []argument) values {
+	v := operands(args)
+	if len(v) == 0 || len(v) > 2 {
+		return nil
+	}
+	return v[0].each(named).each(func(s string) values {
+		s = strings.TrimRight(s, "/")
+		s = s[strings.LastIndexByte(s, '/')+1:]
+		if s == "" || strings.ContainsAny(s, anyPath+startDir) {
+			s = anyName
+		}
+		if len(v) == 1 {
+			return values{s}
+		}
+		return v[1].each(func(suffix string) values {
+			if strings.ContainsAny(suffix, loose+startDir) {
+				return nil
+			}
+			return trimmed(s, syntax.RemSmallSuffix, word{value: suffix, text: suffix, fixed: true})
+		})
+	})
+}
+
+func directories(_ *scanner, _ dirs, args []argument) values {
+	v := operands(args)
+	if len(v) != 1 {
+		return nil
+	}
+	return v[0].each(named).each(func(s string) values {
+		switch at := strings.LastIndexByte(s, '/'); {
+		case s == "", strings.HasSuffix(s, "/"), strings.HasSuffix(s, startDir):
+			return nil
+		case strings.HasSuffix(s, anyPath):
+			return values{s, cmp.Or(strings.TrimSuffix(s[:at+1], "/"), ".")}
+		case at < 0:
+			return values{"."}
+		case at == 0:
+			return values{"/"}
+		default:
+			return values{s[:at]}
+		}
+	})
+}
+
+// listed is what ls prints: names, below what it is given.
+func listed(_ *scanner, _ dirs, args []argument) values {
+	all := values{anyName}
+	for _, v := range operands(args) {
+		all = all.or(v.each(named)...)
+		if v.each(named) == nil {
+			return nil
+		}
+	}
+	return all
+}
+
+// found is what find prints.
+func found(_ *scanner, _ dirs, args []argument) values {
+	all := values{}
+	for _, a := range args {
+		if a.option != "" && a.option != "-P" || len(a.values) == 1 && (a.values[0] == "!" || a.values[0] == "(") {
+			break
+		}
+		for _, s := range a.values {
+			all = all.or(s, strings.TrimSuffix(s, "/")+"/"+anyPath)
+		}
+	}
+	if all != nil && len(all) == 0 {
+		all = values{".", "./" + anyPath}
+	}
+	return all.each(named)
+}
+
+// matching is what grep -l prints.
+func matching(_ *scanner, _ dirs, args []argument) values {
+	v := operands(args)
+	files := has(args, "--files")
+	switch {
+	case !files && !has(args, "-l"):
+		return nil
+	case !files && len(v) == 0:
+		return nil
+	case !files:
+		v = v[1:]
+	}
+	if len(v) == 0 {
+		return values{anyPath}
+	}
+	all := values{}
+	for _, w := range v {
+		if w = w.each(named); w == nil {
+			return nil
+		}
+		all = all.or(w...).or(w.then(values{"/" + anyPath})...)
+	}
+	return all
+}
+
+// tracked is what git and go list of what they know: below where they are.
+func tracked(_ *scanner, _ dirs, args []argument) values {
+	for _, v := range operands(args) {
+		for _, s := range v {
+			if strings.HasPrefix(s, "/") || strings.HasPrefix(s, ":") || strings.HasPrefix(s, startDir) || slices.Contains(strings.Split(s, "/"), "..") {
+				return nil
+			}
+		}
+	}
+	return values{anyPath}
+}
+
+// roots are the directories that hold d, from where the command starts on.
+func roots(d dirs) values {
+	all := values{startDir}
+	for _, dir := range d.list {
+		if path.IsAbs(dir) || strings.HasPrefix(dir, "..") || d.lost {
+			return nil
+		}
+		for ; dir != "" && dir != "."; dir = path.Dir(dir) {
+			all = all.or(startDir + "/" + dir)
+		}
+	}
+	return all
 }
