@@ -75,6 +75,8 @@ type Changes struct {
 	// SourceAstray says what is at the path of the source, where that is not the directory that the
 	// session began with. The changes are told against what is known of that one.
 	SourceAstray string `json:"source_astray,omitempty"`
+	// Earlier is as in Applied.
+	Earlier string `json:"earlier,omitempty"`
 }
 
 // Incomplete is a directory that the session has moved, and whose files the source has no more where
@@ -166,6 +168,9 @@ type Applied struct {
 	// which they have in the session: the file system did not take them, or they are too large.
 	AttributesLeft int  `json:"attributes_left,omitempty"`
 	DryRun         bool `json:"dry_run,omitempty"`
+	// Earlier says what became of an apply before this one, if the daemon ended in the middle of it and
+	// nobody was told.
+	Earlier string `json:"earlier,omitempty"`
 }
 
 // DiscardRequest asks to drop the changes of a session; without paths all of them.

@@ -37,7 +37,7 @@ func (p *Patch) Read(b []byte) (int, error) {
 }
 
 // The trailers of a patch have the counts of Patch.Missing, Omitted, Stale, SourceChanged and
-// Incomplete, and SourceAstray.
+// Incomplete, and SourceAstray and Earlier.
 const (
 	HeaderLeftOut       = "Toold-Left-Out"
 	HeaderUnreadable    = "Toold-Unreadable"
@@ -47,6 +47,7 @@ const (
 	HeaderSourceChanged = "Toold-Source-Changed"
 	HeaderIncomplete    = "Toold-Incomplete"
 	HeaderSourceAstray  = "Toold-Source-Astray"
+	HeaderEarlier       = "Toold-Earlier"
 )
 
 // Missing says, once the patch was read to its end, how many changes are not in it: those
@@ -79,6 +80,9 @@ func (p *Patch) SourceChanged() int { return p.count(HeaderSourceChanged) }
 // SourceAstray says, once the patch was read to its end, what is at the path of the source where that is
 // not the directory that the session began with.
 func (p *Patch) SourceAstray() string { return p.trailer.Get(HeaderSourceAstray) }
+
+// Earlier is Applied.Earlier, once the patch was read to its end.
+func (p *Patch) Earlier() string { return p.trailer.Get(HeaderEarlier) }
 
 func (p *Patch) count(name string) int {
 	n, _ := strconv.Atoi(p.trailer.Get(name)) // 0 where there is none

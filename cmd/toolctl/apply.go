@@ -75,6 +75,9 @@ func (s *applyCommand) run(ctx context.Context, args []string) error {
 		return err
 	})
 	progress.stop()
+	if err == nil {
+		sayEarlier(s.app, done.Earlier)
+	}
 	if err == nil && done.WrittenCount+done.RemovedCount+done.SensitiveCount+done.SkippedCount+done.KeptCount+len(s.req.Exclude) == 0 {
 		err = s.nothingAt(ctx, c, asked, s.req.Paths)
 	}

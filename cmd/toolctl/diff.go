@@ -166,6 +166,7 @@ func sayMissing(a *app, p *client.Patch) {
 	leftOut, unreadable := p.Missing()
 	excluded, ignored := p.Omitted()
 	sayAstray(a, p.SourceAstray())
+	sayEarlier(a, p.Earlier())
 	if leftOut > 0 {
 		a.say("not in the patch: %s; git takes nothing of .git, no FIFOs, and no permissions but the executable bit", plural(leftOut, "change"))
 	}
@@ -241,6 +242,13 @@ func sayAstray(a *app, is string) {
 	}
 }
 
+// sayEarlier says what became of an apply whose end nobody was told.
+func sayEarlier(a *app, words string) {
+	if words != "" {
+		a.say("%s", line(words))
+	}
+}
+
 func sayUnreadable(a *app, files int) {
 	if files > 0 {
 		a.say("%s could not be compared: the tools' user may not read them", plural(files, "file"))
@@ -271,6 +279,7 @@ func (d *diffCommand) list(ctx context.Context, c *client.Client, session string
 		sayOmitted(d.app, all.Excluded, all.Ignored)
 		sayStale(d.app, all)
 		sayAstray(d.app, all.SourceAstray)
+		sayEarlier(d.app, all.Earlier)
 		return err
 	}
 	err = d.page(func(w io.Writer) error {
@@ -282,6 +291,7 @@ func (d *diffCommand) list(ctx context.Context, c *client.Client, session string
 	sayOmitted(d.app, all.Excluded, all.Ignored)
 	sayStale(d.app, all)
 	sayAstray(d.app, all.SourceAstray)
+	sayEarlier(d.app, all.Earlier)
 	return err
 }
 

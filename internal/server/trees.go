@@ -56,7 +56,7 @@ func (s treeRoutes) diff(x *exchange, r *request) error {
 	}
 	defer body.Close()
 	x.Header().Set("Trailer", strings.Join([]string{
-		client.HeaderLeftOut, client.HeaderUnreadable, client.HeaderExcluded, client.HeaderIgnored, client.HeaderStale, client.HeaderSourceChanged, client.HeaderIncomplete, client.HeaderSourceAstray,
+		client.HeaderLeftOut, client.HeaderUnreadable, client.HeaderExcluded, client.HeaderIgnored, client.HeaderStale, client.HeaderSourceChanged, client.HeaderIncomplete, client.HeaderSourceAstray, client.HeaderEarlier,
 	}, ", "))
 	if err := s.sendBytes(x, r, body, -1); err != nil {
 		return err
@@ -85,8 +85,12 @@ func (s treeRoutes) diff(x *exchange, r *request) error {
 	if m, ok := body.(interface{ Incomplete() int }); ok {
 		x.Header().Set(client.HeaderIncomplete, strconv.Itoa(m.Incomplete()))
 	}
-	if m, ok := body.(interface{ SourceAstray() string }); ok && m.SourceAstray() != "" {
+	if m, ok := body.(interface {
+		SourceAstray() string
+		Earlier() string
+	}); ok {
 		x.Header().Set(client.HeaderSourceAstray, m.SourceAstray())
+		x.Header().Set(client.HeaderEarlier, m.Earlier())
 	}
 	return nil
 }

@@ -250,6 +250,7 @@ func (s *Session) snapshot(ctx context.Context) *client.Session {
 	v.Usage.Calls = s.calls.Total()
 	v.BudgetLeft = s.left(ctx)
 	v.Notes = append(slices.Clip(v.Notes), s.foreignNote()...)
+	v.Notes = append(v.Notes, cutOff(s.daemon.trees, &v)...)
 	if why := diskFails(s); v.State == client.SessionReady && why != nil {
 		v.Reason, v.Notes = string(run.ReasonDisk), append(v.Notes, why.Error()+diskNote)
 	}

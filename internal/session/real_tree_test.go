@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -134,6 +135,10 @@ func TestRealTreeKilled(t *testing.T) {
 			if got := sourceFiles(t, src); !maps.Equal(got, content(step)) && !maps.Equal(got, content(before)) {
 				t.Errorf("apply, killed at step %d: the source has %q", step, got)
 			}
+			words := cutOffWords(t, m)
+			if written := maps.Equal(sourceFiles(t, src), content(step)); killed && written == (words == "" || strings.Contains(words, "before anything")) || !killed && words != "" {
+				t.Errorf("apply, killed at step %d: written %v, and it is said %q", step, written, words)
+			}
 			if got, want := bash(m, "cat *"), strings.Repeat(strconv.Itoa(step)+"\n", 2); got+"\n" != want {
 				t.Errorf("apply, killed at step %d: the session has %q", step, got)
 			}
@@ -157,6 +162,23 @@ func TestRealTreeKilled(t *testing.T) {
 	if b, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(b, []byte(h.Dir)) {
 		t.Errorf("mounts are left, %v", err)
 	}
+}
+
+// cutOffWords is what notes of the session and its diff say of an apply that was cut off.
+func cutOffWords(t *testing.T, m *Manager) string {
+	t.Helper()
+	c, err := m.trees.Changes(t.Context(), owner, "tree", client.DiffQuery{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := m.find(owner, "tree")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := s.snapshot(t.Context()); c.Earlier != "" && !slices.Contains(v.Notes, c.Earlier) {
+		t.Errorf("the diff says %q, the notes %q", c.Earlier, v.Notes)
+	}
+	return c.Earlier
 }
 
 // sourceFiles reads those of a source.

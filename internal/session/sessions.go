@@ -39,6 +39,7 @@ func (dm *daemon) past(ctx context.Context, row *store.Session) (*client.Session
 	}
 	row.Usage.Calls = n
 	row.Worktree.KeptUntil = dm.keptUntil(row)
+	row.Notes = append(row.Notes, cutOff(dm.trees, &row.Session)...)
 	return &row.Session, nil
 }
 

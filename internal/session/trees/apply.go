@@ -38,16 +38,21 @@ func (s *Service) Apply(ctx context.Context, p auth.Principal, id string, r clie
 			return nil, err
 		}
 	}
-	if v, err = x.apply(ctx, p, r); err != nil {
+	earlier := s.CutOff(x.row.ID)
+	v, err = x.apply(ctx, p, r, func() { earlier = s.CutOff(x.row.ID) })
+	apply.Told(s.store.ApplyDir(x.row.ID), err == nil && !r.DryRun)
+	if err != nil {
 		return nil, s.sessions.Internal("apply the changes of session "+x.row.ID, asked(err))
 	}
+	v.Earlier = earlier
 	if !r.DryRun {
 		s.sessions.Publish(x.row, client.EventWorktreeApplied, v)
 	}
 	return v, nil
 }
 
-func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyRequest) (*client.Applied, error) {
+// apply tells earlier when it has finished an apply before it.
+func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyRequest, earlier func()) (*client.Applied, error) {
 	source, owner, err := x.source(ctx, p)
 	if err != nil {
 		return nil, err
@@ -108,8 +113,8 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 	job := apply.Job{
 		Dir: x.store.ApplyDir(x.row.ID), Source: source, Owner: owner, Since: x.tree.Since, Back: x.tree.SetBack(), Others: x.others(x.tree), Request: r,
 		Merged: func(path string) { merged = append(merged, path) }, Room: x.sessions.Room, Sensitive: x.sessions.Sensitive(),
-		Begun: begun.begun,
-		Own:   func(path string) (bool, error) { return of.has(ctx, path) },
+		Begun: begun.begun, Ask: true, Earlier: func(*apply.Recovered) { earlier() },
+		Own: func(path string) (bool, error) { return of.has(ctx, path) },
 	}
 	applied, err := v.apply(ctx, &job)
 	x.Step("written to the source")

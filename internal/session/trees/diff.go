@@ -63,7 +63,7 @@ func (s *Service) Changes(ctx context.Context, p auth.Principal, id string, q cl
 	if err := v.rebaseAll(ctx, q, c); err != nil {
 		return nil, s.sessions.Internal("compare the source of session "+id, asked(err))
 	}
-	c.Incomplete, c.SourceAstray = shownLost(v.lost, q.Paths), v.astray
+	c.Incomplete, c.SourceAstray, c.Earlier = shownLost(v.lost, q.Paths), v.astray, v.earlier
 	return c, s.markSensitive(c.Items)
 }
 
@@ -84,6 +84,10 @@ func (s *shared) markSensitive(items []client.Change) error {
 	}
 	return nil
 }
+
+// CutOff says what became of the last apply of a session if a daemon ended in the middle of it; "" where
+// whoever asked for it was told.
+func (s *shared) CutOff(session string) string { return apply.CutOff(s.store.ApplyDir(session)) }
 
 // omits checks the patterns of what is to be left out.
 func omits(q client.DiffQuery) error {
@@ -187,6 +191,7 @@ func (s *Service) viewOf(ctx context.Context, p auth.Principal, id, against stri
 		return nil, err
 	}
 	v.tree, v.lost = x.tree, m.lost
+	v.earlier = s.CutOff(x.row.ID)
 	v.astray, _ = x.tree.Source.Astray(ctx) // one that cannot be looked at is told by its changes
 	if against != "" {
 		c, err := x.find(against)
@@ -237,7 +242,7 @@ func (v *view) stream(ctx context.Context, paths []string, over func(*error), wr
 	ctx, cancel := context.WithCancel(ctx)
 	from, to := io.Pipe()
 	done := make(chan struct{})
-	s := &streamed{PipeReader: from, incomplete: len(shownLost(v.lost, paths)), astray: v.astray, end: func() {
+	s := &streamed{PipeReader: from, incomplete: len(shownLost(v.lost, paths)), astray: v.astray, earlier: v.earlier, end: func() {
 		cancel()
 		<-done
 		v.close()
@@ -276,6 +281,7 @@ type streamed struct {
 
 	incomplete int
 	astray     string
+	earlier    string
 }
 
 func (s *streamed) known() *patched { return cmp.Or(s.counts.Load(), &patched{}) }
@@ -306,6 +312,9 @@ func (s *streamed) Incomplete() int { return s.incomplete }
 
 // SourceAstray says what is at the path of the source instead of it, "" where it is there.
 func (s *streamed) SourceAstray() string { return s.astray }
+
+// Earlier is what CutOff said at the beginning.
+func (s *streamed) Earlier() string { return s.earlier }
 
 // Close implements io.Closer.
 func (s *streamed) Close() error {

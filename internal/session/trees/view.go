@@ -29,6 +29,7 @@ type view struct {
 	spots   *spots          // nil before a question
 	astray  string          // what is at the source's path instead of it; "" where it is there
 	void    bool            // what the session has removed does not show
+	earlier string          // what became of an apply that was cut off
 	kept    <-chan struct{} // closed when what the session began with has been kept; nil: it has
 	close   func()
 }

@@ -97,6 +97,9 @@ type Job struct {
 	// Room is asked before so many bytes are written to Dir; its error is that of the job. It
 	// may be nil.
 	Room func(bytes int64) error
+	// Ask: somebody waits for the end. Whoever has told it calls Told; else CutOff has words about it
+	// when the program has died.
+	Ask bool
 	// Limits are DefaultLimits if zero.
 	Limits Limits
 }
@@ -131,6 +134,9 @@ func (j *Job) Run(ctx context.Context, archive io.Reader) (*client.Applied, erro
 	}
 	if earlier.Source != "" && j.Earlier != nil {
 		j.Earlier(earlier)
+	}
+	if j.Ask && !j.Request.DryRun {
+		d.ask()
 	}
 	applied, err := j.run(ctx, d, archive)
 	if !errors.Is(err, ErrUnfinished) && !errors.Is(err, errLitter) {

@@ -25,6 +25,7 @@ type child struct {
 	Other                  Other  // for whom bases are kept
 	Kill                   int    // at which step; 0 for none
 	At                     string // at the step of that name
+	Ask                    bool   // as in a Job
 	Private                string // a directory at which it has an empty file system of its own
 }
 
@@ -66,7 +67,7 @@ func runChild(text string) error {
 	if err != nil {
 		return err
 	}
-	j := Job{Dir: c.State, Source: source, Owner: owner(), Since: c.Since, Others: []Other{c.Other}}
+	j := Job{Dir: c.State, Source: source, Owner: owner(), Since: c.Since, Others: []Other{c.Other}, Ask: c.Ask}
 	j.Request.Merge = true
 	_, err = j.Run(context.Background(), archive)
 	return err

@@ -48,6 +48,15 @@ func (d *state) recover(ctx context.Context) (*Recovered, error) {
 
 // recoverHeld is recover for one that may have the lock on the source.
 func (d *state) recoverHeld(ctx context.Context) (*Recovered, error) {
+	r, err := d.goOn(ctx)
+	if err == nil {
+		d.tell(r)
+	}
+	return r, err
+}
+
+// goOn carries out the plan that there is, or drops it.
+func (d *state) goOn(ctx context.Context) (*Recovered, error) {
 	p, committed, err := d.plan()
 	if err != nil {
 		return nil, err

@@ -185,6 +185,10 @@ func Outdated(dir string, note func() error) error {
 
 // finished forgets a plan that was carried out.
 func (d *state) finished() error {
+	if err := os.Rename(d.path(askedFile), d.path(doneFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	step("said to be done")
 	if err := os.Remove(d.path(committedFile)); err != nil {
 		return err
 	}
