@@ -40,7 +40,7 @@ var refusedAddresses = []string{
 	"100.64.0.1", "100.100.100.200", "168.63.129.16", "192.0.0.170", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1",
 	"224.0.0.1", "240.0.0.1", "255.255.255.255",
 	"::1", "::", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::a00:1", "2002:7f00:1::1", "2001::1", "2001:db8::1",
-	"::ffff:0:10.0.0.1", "64:ff9b:1:a00:0:100::", "2001:0:a00:1::1", "2001:0:4136:e378:8000:63bf:f5ff:fffe", "2606:2800:220:1:0:5efe:10.0.0.1", "2606:2800:220:1:200:5efe:127.0.0.1",
+	own, "::ffff:" + own, "2606:2800:220:1:0:5efe:" + own, "::ffff:0:10.0.0.1", "64:ff9b:1:a00:0:100::", "2001:0:a00:1::1", "2001:0:4136:e378:8000:63bf:f5ff:fffe", "2606:2800:220:1:0:5efe:10.0.0.1", "2606:2800:220:1:200:5efe:127.0.0.1",
 	"fc00::1", "fd00:ec2::254", "fe80::1", "ff02::1", "100::1",
 }
 
@@ -88,8 +88,8 @@ func TestRefusedAddresses(t *testing.T) {
 		t.Errorf("%d connections arrived where rules name the addresses, want 10", conns)
 	}
 	// A gateway may translate an address to one that is not public.
-	gateway := []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96")}
-	if conns, _ := count(gateway, []string{"64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b::a83f:8110"}); conns != 0 {
+	gateway := []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48")}
+	if conns, _ := count(gateway, []string{"64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b::a83f:8110", "64:ff9b::" + own, "64:ff9b:1::" + own}); conns != 0 {
 		t.Errorf("%d connections arrived behind a gateway at addresses that no rule names", conns)
 	}
 	if conns, _ := count(gateway, []string{"64:ff9b::5db8:d822"}); conns != 4 {

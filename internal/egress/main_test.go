@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(insideEnv) == "" {
 		os.Exit(again())
 	}
-	if err := errors.Join(netns.Up(), netns.RouteAll(), routeAll6()); err != nil {
+	if err := errors.Join(netns.Up(), netns.RouteAll(), ip("-6", "route", "add", "local", "::/0", "dev", "lo"), ip("addr", "add", own+"/32", "dev", "lo")); err != nil {
 		fmt.Fprintln(os.Stderr, "prepare the network namespace of the tests:", err)
 		os.Exit(1)
 	}
@@ -53,11 +53,14 @@ func again() int {
 	return 1
 }
 
-// routeAll6 is netns.RouteAll for IPv6, which sessions have not.
-func routeAll6() error {
-	out, err := exec.Command("ip", "-6", "route", "add", "local", "::/0", "dev", "lo").CombinedOutput()
+// own is a public address that the host of the tests has itself.
+const own = "93.184.216.77"
+
+// ip runs ip(8): netns has what is done here for IPv4 alone, and gives the host no address.
+func ip(args ...string) error {
+	out, err := exec.Command("ip", args...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%w: %s", err, out)
+		return fmt.Errorf("ip %q: %w: %s", args, err, out)
 	}
 	return nil
 }
