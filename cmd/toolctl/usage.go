@@ -14,11 +14,12 @@ func newUsageCommand(a *app) *cobra.Command {
 	var watch watchFlag
 	c := &cobra.Command{
 		Use:   "usage",
-		Short: "Show what each tenant uses",
+		Short: "Show what each tenant uses, or your own",
 		Long: `Show what each tenant uses now, its limit after a slash, and its total of CPU time and
 disk I/O since the daemon began to count. QUEUED are requests that wait for one of
 its sessions to end; LAYERS is what its sessions wrote into the writable layers of
-their images, WORKTREES what they changed in worktrees of mode overlay. For admins.`,
+their images, WORKTREES what they changed in worktrees of mode overlay. Who is no admin sees their
+own tenant.`,
 		Example: "  toolctl usage\n  toolctl usage -o json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return watch.run(c.Context(), a, func(ctx context.Context) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
@@ -50,5 +51,9 @@ func (s policyRoutes) replayPolicy(x *exchange, r *request, req client.PolicyRep
 }
 
 func (s daemonRoutes) usage(x *exchange, r *request) error {
-	return x.answer(all(s.cfg.API.Usage.Usage(r.Context())))
+	list, err := s.cfg.API.Usage.Usage(r.Context())
+	if !r.who.Admin { // their own
+		list = slices.DeleteFunc(list, func(u client.TenantUsage) bool { return u.Tenant != r.who.Tenant })
+	}
+	return x.answer(all(list, err))
 }

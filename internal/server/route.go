@@ -108,7 +108,7 @@ var routes = []route{
 	{"DELETE", "/v1/caches/{id}", "RemoveCache", roleTenant, removed(caches, Caches.RemoveCache), nil, 204, nil, nil, "Remove what the tenant keeps of a cache; sessions that have it keep it"},
 	{"POST", "/v1/sessions/{id}/caches/{cache}/promote", "PromoteCache", roleTenant, by(cacheRoutes.promote), nil, 200, client.Cache{}, nil, "Make a session's cache, as it is now, what later sessions begin with; for admins and for trusted profiles"},
 
-	{"GET", "/v1/usage", "Usage", roleAdmin, by(daemonRoutes.usage), nil, 200, client.List[client.TenantUsage]{}, nil, "Usage of each tenant"},
+	{"GET", "/v1/usage", "Usage", roleTenant, by(daemonRoutes.usage), nil, 200, client.List[client.TenantUsage]{}, nil, "Usage of each tenant; for who is no admin of their own"},
 	{"GET", "/v1/doctor", "Doctor", roleAdmin, by(daemonRoutes.doctor), nil, 200, client.Doctor{}, doctorParams, "Limits and defences of this host"},
 	{"POST", "/v1/gc", "GC", roleAdmin, given(daemonRoutes.gc), client.GCRequest{}, 200, client.List[client.Garbage]{}, nil, "Find leftovers of sessions, and remove them unless dry_run is set"},
 	{"GET", "/v1/config", "Config", roleAdmin, by(daemonRoutes.config), nil, 200, textBody{}, nil, "The current settings of the daemon, in TOML"},
