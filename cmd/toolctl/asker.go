@@ -22,6 +22,8 @@ type asker struct {
 	yes bool
 	// private: the daemon is our own, so that nobody else can answer.
 	private bool
+	// rejected is the approval that it has rejected itself: the refusal of the call says why.
+	rejected string
 
 	end  context.CancelFunc // ends the prompt; nil where there is none
 	wait sync.WaitGroup
@@ -38,7 +40,7 @@ func (k *asker) event(ctx context.Context, e client.Event) {
 	case client.EventApprovalReplied:
 		k.stop()
 		var r client.ApprovalReply
-		if json.Unmarshal(e.Data, &r) == nil {
+		if json.Unmarshal(e.Data, &r) == nil && r.ID != k.rejected {
 			k.say("approval %s: %s", line(r.ID), replyText(r))
 		}
 	}
@@ -63,6 +65,7 @@ func (k *asker) asked(ctx context.Context, a *client.Approval) {
 	case k.yes && k.answer(ctx, a, client.ApprovalAnswer{Answer: client.AnswerOnce}):
 	case (a.SelfApprove || a.SelfOnce) && k.prompt(ctx, a):
 	case k.private && k.answer(ctx, a, client.ApprovalAnswer{Answer: client.AnswerReject, Message: nobodyAskedAbout(a)}):
+		k.rejected = a.ID
 	default:
 		sayAsked(k.app, a, k.giveUp)
 	}

@@ -205,6 +205,7 @@ func (d *daemon) newManager() error {
 		Log:        d.log,
 		Owner:      owner,
 		Shows:      !oci.Programs(d.cfg.Sandbox.HostPaths),
+		Private:    d.opts.ephemeral && d.cfg.Approvals.SelfApprove,
 		OutputDir:  filepath.Join(d.cfg.Daemon.StateDir, "output"),
 		JournalDir: filepath.Join(d.cfg.Daemon.StateDir, "transactions"),
 		Trees:      trees,

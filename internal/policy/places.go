@@ -19,9 +19,11 @@ type Places struct {
 	// Mounts are the targets of further directories of the host. What is in none
 	// of them is the sandbox's own.
 	Mounts []string
-	// Alone: the session reaches nothing of a person's beside its worktree: no mount, no cache that
-	// others write, nothing of the host but its programs.
+	// Alone: the session reaches nothing of a person's beside its worktree: no mount but such that are Granted, no
+	// cache that others write, nothing of the host but its programs.
 	Alone bool
+	// Granted: the mounts are what the only user has asked for, so the built-in line asks about none.
+	Granted bool
 	// Resolve finds where a path of an Access leads. ok is false where that could
 	// not be found out.
 	Resolve func(asked string) (to Resolved, ok bool)
@@ -58,7 +60,7 @@ func AsWritten(inv *tool.Invocation, shell []string, in Places) []Request {
 		workdir = placed.Workdir()
 	}
 	places := lexical(cmp.Or(in.Worktree, Workspace), workdir)
-	places.Mounts, places.Alone = in.Mounts, in.Alone
+	places.Mounts, places.Alone, places.Granted = in.Mounts, in.Alone, in.Granted
 	return places.Requests(inv.Input.Access(tool.Reading{Shell: shell, Wide: !in.Alone}))
 }
 
@@ -174,6 +176,7 @@ func (m *mapping) leave(r *tool.Request, to Resolved, ok bool) {
 		return
 	default:
 		q.Path, q.Save = to.Path, directoryPattern(to)
+		q.Confined = m.Granted && m.isMounted(to.Path)
 	}
 	key := q
 	if q.Path != "" {
@@ -221,6 +224,11 @@ func (m *mapping) isRoot(p string) bool {
 	return !slices.ContainsFunc(m.Mounts, func(mount string) bool {
 		return (below(p, mount) || below(mount, p)) && !m.isOwn(mount)
 	})
+}
+
+// isMounted reports whether p is in a mount, or a directory above one, which shows no more than its name.
+func (m *mapping) isMounted(p string) bool {
+	return slices.ContainsFunc(m.Mounts, func(mount string) bool { return below(p, mount) || below(mount, p) })
 }
 
 // sinks are devices that keep nothing of what is written to them, and streams

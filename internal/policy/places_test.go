@@ -170,3 +170,46 @@ func TestStdinAndNarrowRules(t *testing.T) {
 		}
 	}
 }
+
+// TestGranted: no built-in line asks about a mount that the only user has asked for; a line of theirs
+// decides as it does elsewhere.
+func TestGranted(t *testing.T) {
+	t.Parallel()
+	for rules, want := range map[string]Action{
+		"": Allow, `permission = { "*" = "deny" }`: Deny, `permission.external_directory = "ask"`: Ask,
+		`permission.external_directory = { "/mnt/x/*" = "deny" }`: Deny, `permission.external_directory = { "/mnt/*" = "ask" }`: Ask,
+	} {
+		set, err := Parse("rules.toml", []byte(rules))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stack, err := set.Stack(DefaultProfile, "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, command := range []string{"cat /mnt/x/f", "ls /mnt/x/", "echo a > /mnt/x/f"} {
+			input, err := json.Marshal(map[string]string{"command": command})
+			if err != nil {
+				t.Fatal(err)
+			}
+			inv, err := tool.NewRegistry().Parse("bash", input)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mounts := Places{Mounts: []string{"/mnt/x"}}
+			if v := stack.Judge(AsWritten(inv, nil, mounts)); v.Action == Allow {
+				t.Errorf("%q, %s: allowed for all", rules, command)
+			}
+			mounts.Alone, mounts.Granted = true, true
+			if v := stack.Judge(AsWritten(inv, nil, mounts)); v.Action != want && (want != Deny || !strings.HasSuffix(command, "/")) {
+				t.Errorf("%q, %s: %+v, want %s", rules, command, v, want)
+			}
+		}
+	}
+	places := lexical(Workspace, "")
+	places.Mounts, places.Granted = []string{"/mnt/x"}, true
+	r := places.Requests(tool.Access{Requests: []tool.Request{{Permission: PermissionExternal, Pattern: "/var/x", Path: "/var/x", Outside: true, Write: true}}})
+	if len(r) != 1 || r[0].Confined {
+		t.Errorf("of what is no mount: %+v", r)
+	}
+}

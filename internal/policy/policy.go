@@ -51,7 +51,7 @@ type Request struct {
 	// be any, so every rule that asks or denies is about it; only "*" allows it.
 	Unknown bool `json:"unknown,omitempty"`
 	// Confined: it is an Unknown path of a session that reaches nothing of a person's beside its
-	// worktree, so the built-in line does not ask about it.
+	// worktree, or one in a mount that the only user has asked for, so the built-in line does not ask.
 	Confined bool `json:"-"`
 	// Prefixed: Pattern begins with harmless variables, and the command without them is a request
 	// of its own, with them as its Variables. The last line that matches that one with them or

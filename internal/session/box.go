@@ -134,18 +134,19 @@ func (b box) open(ctx context.Context, s *Session, pl *plan) error {
 		return fmt.Errorf("record of sandbox %s: %w", s.id, err)
 	}
 	return s.write("", func(r *store.Session) error {
-		r.Record, r.Runtime, r.Alone = raw, rec.Runtime, b.alone(pl)
+		r.Record, r.Runtime, r.Alone, r.Granted = raw, rec.Runtime, b.alone(pl), b.roster.cfg.Private
 		return nil
 	})
 }
 
 // alone reports whether a session reaches nothing of a person's beside its worktree, whose
-// repository belongs to it. Whoever set up the daemon has chosen what images and root filesystems show,
-// and whoever promotes a cache shows it to all.
+// repository belongs to it. What its maker has asked for is none of that, where there is no other
+// user. Whoever set up the daemon has chosen what images and root filesystems show, and whoever
+// promotes a cache shows it to all.
 func (b box) alone(pl *plan) bool {
 	shared := func(u cache.Use) bool { return u.Mode != client.CacheCow }
 	from := func(c client.CacheUse) bool { return len(c.From) > 0 }
-	return len(pl.req.Mounts) == 0 && pl.skills == 0 && !b.roster.cfg.Shows &&
+	return (len(pl.req.Mounts) == 0 || b.roster.cfg.Private) && pl.skills == 0 && !b.roster.cfg.Shows &&
 		!slices.ContainsFunc(pl.caches.uses, shared) && !slices.ContainsFunc(pl.req.Caches, from)
 }
 

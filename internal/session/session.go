@@ -54,6 +54,8 @@ type Config struct {
 	Owner string
 	// Shows: the host's directories that sessions see may be a person's, not only its programs.
 	Shows bool
+	// Private: whoever runs the daemon is the only one who uses it.
+	Private bool
 	// Memory bounds that of large results; nil for the usual budget.
 	Memory *budget.Memory
 	// OutputDir is the host directory below which each session has its outputs.

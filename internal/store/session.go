@@ -32,12 +32,15 @@ type Session struct {
 	HomeDisk bool `json:"home_disk,omitempty"`
 	// CachePlaces are the directories of its caches that have a bound.
 	CachePlaces []CachePlace `json:"cache_places,omitempty"`
-	// Alone says that it reaches nothing of a person's beside its worktree: no mount, no cache that
+	// Alone says that it reaches nothing of a person's beside its worktree: no mount that is not Granted, no cache that
 	// others write, nothing of the host but its programs. false in rows of earlier versions.
 	Alone bool `json:"alone,omitempty"`
 	// Sources are the directories of the host that it was given, the worktree's first if it has
 	// one. nil in rows of earlier versions.
 	Sources []Source `json:"sources,omitempty"`
+	// Granted says that whoever asked for its mounts is the only one there is, so that no built-in
+	// rule asks about them.
+	Granted bool `json:"granted,omitempty"`
 	// WorktreeRules is the text of the worktree's rules file at creation.
 	WorktreeRules string `json:"worktree_rules,omitempty"`
 	// Record is the driver's, empty until the sandbox was made.
