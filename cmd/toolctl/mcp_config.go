@@ -41,8 +41,10 @@ type commandServer struct {
 	Command string   `json:"command"`
 	Args    []string `json:"args"`
 	Timeout int      `json:"timeout,omitempty"` // milliseconds
-	Trust   bool     `json:"trust,omitempty"`   // the agent does not ask before it calls a tool
-	Tools   []string `json:"tools,omitempty"`   // that are offered
+	// Discovery is how long the agent waits for the first answer, where that is a setting of its own.
+	Discovery int      `json:"discoveryTimeoutMs,omitempty"`
+	Trust     bool     `json:"trust,omitempty"` // the agent does not ask before it calls a tool
+	Tools     []string `json:"tools,omitempty"` // that are offered
 }
 
 var agentConfigs = map[string]agentConfig{
@@ -96,7 +98,7 @@ var agentConfigs = map[string]agentConfig{
 	"qwen": {
 		file: "HOME/.qwen/settings.json", below: []string{"mcpServers"}, install: true,
 		server: func(argv []string) any {
-			return commandServer{Command: argv[0], Args: argv[1:], Timeout: 600_000, Trust: true}
+			return commandServer{Command: argv[0], Args: argv[1:], Timeout: 600_000, Discovery: 300_000, Trust: true}
 		},
 		note: `trust is true, since toold itself asks where a rule says so; its own tools go on working beside it: turn them off by ` +
 			`"tools": {"core": ["none"], "toolSearch": {"enabled": false}}, "permissions": {"deny": ["agent", "skill", "enter_worktree", "exit_worktree"]} in the same file`,

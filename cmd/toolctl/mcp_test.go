@@ -71,7 +71,7 @@ startup_timeout_sec = 60
   }
 }
 `,
-		"cursor": `"mcpServers": {`, "vscode": `"servers": {`, "zed": `"context_servers": {`, "gemini": `"trust": true`, "qwen": `"timeout": 600000`, "copilot": `"*"`,
+		"cursor": `"mcpServers": {`, "vscode": `"servers": {`, "zed": `"context_servers": {`, "gemini": `"trust": true`, "qwen": `"discoveryTimeoutMs": 300000`, "copilot": `"*"`,
 	} {
 		t.Run(agent, func(t *testing.T) {
 			dir := t.TempDir()
