@@ -17,9 +17,10 @@ func applyPatchTool() *Definition {
 		Description: applyPatchDescription,
 		alike:       []string{"applydiff", "gitapply"},
 		also: aliases{
-			tools:  []string{"applypatch", "patch"},
-			fields: map[string]string{"patchText": "patch", "patch_text": "patch", "input": "patch", "diff": "patch"},
-			text:   "patch",
+			tools:   []string{"applypatch", "patch"},
+			fields:  map[string]string{"patchText": "patch", "patch_text": "patch", "input": "patch", "diff": "patch"},
+			text:    "patch",
+			rewrite: patchWords, rewrites: []string{wordsAlias},
 		},
 		Traits:   changes,
 		Truncate: truncateHead,
@@ -33,6 +34,22 @@ func applyPatchTool() *Definition {
 			required("patch", text(1, 0, "The whole patch, from *** Begin Patch to *** End Patch, or a unified diff.")),
 		),
 	}
+}
+
+// patchWords takes a patch that is given as the words of a command, ["apply_patch", PATCH].
+func patchWords(v values) (used []string) {
+	list, _ := v["command"].([]any)
+	if _, has := v["patch"]; has || len(list) != 2 {
+		return nil
+	}
+	name, _ := list[0].(string)
+	text, is := list[1].(string)
+	if !is || name != "apply_patch" && name != "applypatch" {
+		return nil
+	}
+	v["patch"] = text
+	delete(v, "command")
+	return []string{wordsAlias}
 }
 
 // patchInput is the input of apply_patch: the paths that its patch names, and those of files

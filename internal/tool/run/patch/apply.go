@@ -115,9 +115,25 @@ type placing struct {
 	before, from, hint int
 }
 
-// hunk finds the place of hunk i and notes what becomes of it.
+// hunk finds the place of hunk i and notes what becomes of it. Where its lines begin with the last
+// line behind its "@@" and have no place below that, the line is named twice and meant once.
 func (a *applier) hunk(i int) error {
-	h := &a.file.Hunks[i]
+	h, level := &a.file.Hunks[i], a.level
+	err := a.place(i, h)
+	old, last := oldLines(h.Lines), len(h.Contexts)-1
+	if _, missing := err.(*MismatchError); !missing || last < 0 || len(old) == 0 || Trimmed.of(old[0].Text) != Trimmed.of(h.Contexts[last]) { //nolint:errorlint // place gives it as it is
+		return err
+	}
+	once := *h
+	once.Contexts, a.level = h.Contexts[:last], level
+	if a.place(i, &once) == nil {
+		return nil
+	}
+	return err
+}
+
+// place is hunk for h, which hunk i is meant to be.
+func (a *applier) place(i int, h *Hunk) error {
 	fail := func(e MismatchError) error {
 		e.Hunk, e.Hunks, e.Line = i+1, len(a.file.Hunks), h.Line
 		return &e

@@ -2,6 +2,7 @@ package patch
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,13 +18,30 @@ const (
 	updateMark = "*** Update File:"
 	moveMark   = "*** Move to:"
 	eofMark    = "*** End of File"
+	// placeMark says where the patch is to be applied, which a session decides.
+	placeMark = "*** Environment ID:"
 )
+
+// atMargin is lines whose marks begin at the margin, and whether some did not.
+func atMargin(lines []string) (_ []string, changed bool) {
+	out := slices.Clone(lines)
+	for i, line := range lines {
+		mark := strings.TrimLeft(line, " \t")
+		if len(mark) < len(line) && (bare(mark) == beginMark || bare(mark) == endMark || bare(mark) == eofMark ||
+			slices.ContainsFunc([]string{addMark, deleteMark, updateMark, moveMark, placeMark}, func(m string) bool { return strings.HasPrefix(mark, m) })) {
+			out[i], changed = mark, true
+		}
+	}
+	return out, changed
+}
 
 // envelope reads the lines of one, of which it has gone past those before at.
 type envelope struct {
 	lines []string
 	at    int
 	first int // the number of lines[0]
+	// loose: they are of a unified diff whose numbers say nothing.
+	loose bool
 }
 
 // number is that of the line that comes next.
@@ -60,7 +78,7 @@ func parseEnvelope(lines []string, first int) ([]File, error) {
 				return nil, syntax(e.number(), `there is something behind "%s": write one patch a call`, endMark)
 			}
 			return files, nil
-		case strings.TrimSpace(line) == "":
+		case strings.TrimSpace(line) == "", strings.HasPrefix(line, placeMark):
 			e.at++
 			continue
 		}
@@ -159,7 +177,7 @@ func (e *envelope) blankToTheNext() bool {
 }
 
 // rangesPattern is what unified diffs write behind "@@".
-var rangesPattern = regexp.MustCompile(`^-(\d{1,9})(?:,\d+)? \+\d+(?:,\d+)? @@`)
+var rangesPattern = regexp.MustCompile(`^-(\d{1,9})(?:,\d+)? \+\d+(?:,\d+)?(?: @@|$)`)
 
 // hunk reads one, with the lines "@@" before it.
 func (e *envelope) hunk(path string) (Hunk, error) {
@@ -171,6 +189,9 @@ func (e *envelope) hunk(path string) (Hunk, error) {
 			break
 		}
 		e.at, headed = e.at+1, true
+		if e.loose {
+			context = strings.Trim(strings.TrimSuffix(context, "@@"), " .…")
+		}
 		if m := rangesPattern.FindStringSubmatch(context); m != nil {
 			h.At, _ = strconv.Atoi(m[1]) // at most nine digits
 		} else if context != "" {
@@ -191,6 +212,10 @@ func (e *envelope) hunk(path string) (Hunk, error) {
 			line = " " // models leave out what stands at the end of a line
 		}
 		op := Op(line[0])
+		if last := len(h.Lines) - 1; e.loose && op == '\\' && last >= 0 {
+			h.Lines[last].EOL = "" // "\ No newline at end of file"
+			continue
+		}
 		if op != Context && op != Insert && op != Remove {
 			e.at--
 			return h, syntax(e.number(), `each line of the update of %s begins with a blank, "+" or "-"; found %s`, plain.Name(path), plain.Name(plain.Cut(line, 80)))

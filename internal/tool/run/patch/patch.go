@@ -96,16 +96,38 @@ func syntax(line int, format string, args ...any) error {
 
 // Parse reads a patch. The error is a *SyntaxError. A wrapper that a shell or Markdown
 // would take off is no part of it: a here-document, a fence of three backticks. Nor is what
-// a model says before and behind an envelope.
+// a model says before and behind an envelope. Blanks before the marks of an envelope are left out
+// where it is none with them, and numbers in a unified diff that cannot be right.
 func Parse(text string) ([]File, error) {
-	lines, first := unwrapped(strings.Split(text, "\n"))
+	if strings.IndexByte(text, 0) >= 0 {
+		return nil, syntax(0, "it has a NUL byte, with which a file is binary data: write that with bash, from base64")
+	}
+	all := strings.Split(text, "\n")
+	files, err := parse(all)
+	if err != nil {
+		if lines, changed := atMargin(all); changed {
+			if again, err := parse(lines); err == nil {
+				return again, nil
+			}
+		}
+	}
+	return files, err
+}
+
+// parse is Parse of a patch whose marks begin at the margin.
+func parse(all []string) ([]File, error) {
+	lines, first := unwrapped(all)
 	var files []File
 	var err error
 	switch {
 	case len(lines) > 0 && bare(lines[0]) == beginMark:
 		files, err = parseEnvelope(lines, first)
 	case isUnified(lines):
-		files, err = parseUnified(lines, first)
+		if files, err = parseUnified(lines, first); err != nil {
+			if again := parseLoose(lines, first); again != nil {
+				files, err = again, nil
+			}
+		}
 	default:
 		err = syntax(0, `it is no patch: it begins neither with "%s" nor as a unified diff does, with "diff --git" or with "---" and "+++"`, beginMark)
 	}

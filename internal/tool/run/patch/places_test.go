@@ -14,6 +14,11 @@ import (
 // simple is a hunk of a test: lines that it replaces, below an anchor or none.
 type simple struct{ anchor, old string }
 
+// repeats reports whether the lines of h begin with its anchor's last.
+func (h simple) repeats() bool {
+	return h.anchor != "" && strings.HasPrefix(h.old, h.anchor[len(h.anchor)-1:])
+}
+
 // ways are all ways to place hunks in a text of one letter a line, in their order.
 func ways(text string, hunks []simple, from int) (all [][]int) {
 	if len(hunks) == 0 {
@@ -93,6 +98,8 @@ func TestPlaces(t *testing.T) {
 		what := fmt.Sprintf("seed %d: %v in %q, ways %v: got %q, %v", seed, hunks, text, all, got["f"], err)
 		seen[min(len(all), 2)]++
 		switch miss, _ := errors.AsType[*MismatchError](err); {
+		case len(all) == 0 && slices.ContainsFunc(hunks, simple.repeats):
+			// What is behind "@@" may be the first of the lines.
 		case len(all) == 0:
 			if miss == nil || miss.Places != [2]int{} {
 				t.Fatal(what)

@@ -19,10 +19,14 @@ func Rebase(text, from, to string) (string, bool) {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		for _, h := range headers {
-			path, ok := strings.CutPrefix(line, h)
+			mark := line
+			if strings.HasPrefix(h, "***") {
+				mark = strings.TrimLeft(line, " \t")
+			}
+			path, ok := strings.CutPrefix(mark, h)
 			rest, below := strings.CutPrefix(path, from)
 			if ok && below && (rest == "" || strings.ContainsRune("/\t\r", rune(rest[0]))) {
-				lines[i] = h + to + rest
+				lines[i] = line[:len(line)-len(mark)] + h + to + rest
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package patch
 
 import (
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/bluekeyes/go-gitdiff/gitdiff"
@@ -38,15 +39,100 @@ func parseUnified(lines []string, first int) ([]File, error) {
 	if err != nil {
 		return nil, syntax(0, "it cannot be read as a unified diff: %s", plain.Name(plain.Cut(err.Error(), 300)))
 	}
-	files, strip := make([]File, 0, len(parsed)), prefixed(lines)
+	files, strip, hunks := make([]File, 0, len(parsed)), prefixed(lines), 0
 	for _, p := range parsed {
+		hunks += len(p.TextFragments)
 		f, err := fileOf(p, first, strip)
 		if err != nil {
 			return nil, err
 		}
 		files = append(files, f)
 	}
+	for i, line := range lines {
+		if strings.HasPrefix(line, "@@") {
+			if hunks--; hunks < 0 {
+				return nil, syntax(first+i, `"@@" has no numbers of lines, as a unified diff has, and the place of its lines cannot be told without`)
+			}
+		}
+	}
 	return files, nil
+}
+
+// extended are the headers of git that say nothing of the lines of a file.
+var extended = []string{"diff --git ", "index ", "new file mode 100644", "deleted file mode "}
+
+// parseLoose reads a unified diff by its lines alone, for one whose numbers are wrong or missing:
+// the places of its hunks must be the only ones. nil: it is none.
+func parseLoose(lines []string, first int) []File {
+	windows, strip := crlf(lines), prefixed(lines) || slices.ContainsFunc(lines, func(s string) bool { return strings.HasPrefix(s, "diff --git a/") })
+	path := func(header, prefix string) string {
+		name, _, _ := strings.Cut(strings.TrimRight(header[4:], "\r"), "\t")
+		if name = strings.TrimSpace(name); strip {
+			name = strings.TrimPrefix(name, prefix)
+		}
+		return name
+	}
+	header := func(i int) bool {
+		return i+1 < len(lines) && strings.HasPrefix(lines[i], "--- ") && strings.HasPrefix(lines[i+1], "+++ ")
+	}
+	var files []File
+	for i := 0; i < len(lines); {
+		if !header(i) {
+			if bare(lines[i]) != "" && !slices.ContainsFunc(extended, func(s string) bool { return strings.HasPrefix(lines[i], s) }) {
+				return nil
+			}
+			i++
+			continue
+		}
+		from, to := path(lines[i], "a/"), path(lines[i+1], "b/")
+		end := i + 2
+		for end < len(lines) && !header(end) && !strings.HasPrefix(lines[end], "diff --git ") {
+			end++
+		}
+		f := looseFile(lines[i+2:end], first+i+2, from, to, windows)
+		if f == nil {
+			return nil
+		}
+		f.Line = first + i
+		files, i = append(files, *f), end
+	}
+	return files
+}
+
+// looseFile reads the hunks of one file.
+func looseFile(lines []string, first int, from, to string, windows bool) *File {
+	if windows {
+		lines = slices.Clone(lines)
+		for i, line := range lines {
+			lines[i] = strings.TrimSuffix(line, "\r")
+		}
+	}
+	e := &envelope{lines: lines, first: first, loose: true}
+	hunks, err := e.hunks(to)
+	if err != nil || e.at < len(lines) {
+		return nil
+	}
+	switch none := "/dev/null"; {
+	case from == none && to == none:
+		return nil
+	case from == none:
+		return &File{Kind: Add, Path: to, Content: added(hunks)}
+	case to == none:
+		return &File{Kind: Delete, Path: from}
+	}
+	for i := range hunks {
+		switch h := &hunks[i]; {
+		case len(oldLines(h.Lines)) > 0:
+			h.At = -1
+		case h.At < 0 && len(h.Contexts) == 0:
+			return nil // it may be anywhere
+		}
+	}
+	f := &File{Kind: Update, Path: from, Hunks: hunks}
+	if from != to {
+		f.To = to
+	}
+	return f
 }
 
 // crlf reports whether the lines of a patch end as those of a Windows file do, its headers
