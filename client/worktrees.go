@@ -51,8 +51,8 @@ const (
 )
 
 // Missing says, once the patch was read to its end, how many changes are not in it: those
-// that a patch cannot say (git takes nothing of .git, no FIFOs, and no permissions but the
-// executable bit), and those that could not be compared. Directories are not counted.
+// that a patch cannot say (git takes nothing of .git, no FIFOs, no files of more than 512 MiB,
+// and no permissions but the executable bit), and those that could not be compared. Directories are not counted.
 func (p *Patch) Missing() (leftOut, unreadable int) {
 	return p.count(HeaderLeftOut), p.count(HeaderUnreadable)
 }

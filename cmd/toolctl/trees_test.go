@@ -116,7 +116,7 @@ func TestDiffPatch(t *testing.T) {
 	if r.code != 0 || r.stdout != hostilePatch || r.stderr != "" {
 		t.Errorf("%+v", r)
 	}
-	d.ctl("diff", "review", "less").want(t, 0, hostilePatch, "toolctl: not in the patch: 2 changes; git takes nothing of .git, no FIFOs, and no permissions but the executable bit\n"+
+	d.ctl("diff", "review", "less").want(t, 0, hostilePatch, "toolctl: not in the patch: 2 changes; git takes nothing of .git, no FIFOs, no files of more than 512 MiB, and no permissions but the executable bit\n"+
 		"toolctl: 1 file could not be compared: the tools' user may not read them\n")
 	asked := d.asked("GET", fakeSession+"/diff")
 	if q := asked[len(asked)-1].query; q != "against=cp_abd2&path=src&path=b" {

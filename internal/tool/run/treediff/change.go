@@ -2,6 +2,7 @@ package treediff
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 
@@ -216,17 +217,21 @@ func (c *change) sameLarge() (bool, error) {
 	}
 	defer func() { _ = new.Close() }()
 	a, b := make([]byte, chunk), make([]byte, chunk)
-	for {
-		if err := c.w.ctx.Err(); err != nil {
-			return false, err
+	for at, end := int64(0), int64(0); ; {
+		if at == end {
+			if at, end, err = eitherData(c.w.ctx, old, new, at); err != nil || at >= c.old.node.Size {
+				return err == nil, err
+			}
 		}
-		n, err := io.ReadFull(old, a)
-		m, err2 := io.ReadFull(new, b)
+		size := min(end-at, chunk)
+		n, err := old.ReadAt(c.w.ctx, a[:size], at)
+		m, err2 := new.ReadAt(c.w.ctx, b[:size], at)
 		switch {
 		case !bytes.Equal(a[:n], b[:m]):
 			return false, nil
 		case err == nil && err2 == nil:
-		case ended(err) && ended(err2):
+			at += size
+		case errors.Is(err, io.EOF) && errors.Is(err2, io.EOF):
 			return true, nil
 		default:
 			return false, errors.Join(err, err2)
@@ -234,7 +239,21 @@ func (c *change) sameLarge() (bool, error) {
 	}
 }
 
-func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+// eitherData is the next part of two files, from an offset on, in which one of them at least has no hole.
+func eitherData(ctx context.Context, a, b *root.File, from int64) (begin, end int64, err error) {
+	first, firstEnd, err := a.Extent(ctx, from)
+	if err != nil {
+		return 0, 0, err
+	}
+	other, otherEnd, err := b.Extent(ctx, from)
+	if other < first {
+		first, firstEnd, other, otherEnd = other, otherEnd, first, firstEnd
+	}
+	if other == first {
+		return first, min(firstEnd, otherEnd), err
+	}
+	return first, min(firstEnd, other), err
+}
 
 // stream passes the content of a file on, exactly as many bytes as the entry has.
 func (c *change) stream(h *half, to io.Writer) error {
@@ -247,22 +266,35 @@ func (c *change) stream(h *half, to io.Writer) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	buf, left := make([]byte, chunk), h.node.Size
-	for left > 0 {
+	buf, begin, end := make([]byte, chunk), int64(0), int64(0)
+	for at, size := int64(0), h.node.Size; at < size; {
 		if err := c.w.ctx.Err(); err != nil {
 			return err
 		}
-		n, err := f.Read(buf[:min(int64(len(buf)), left)])
-		if err != nil && (n == 0 || !errors.Is(err, io.EOF)) {
+		if at == end {
+			if begin, end, err = f.Extent(c.w.ctx, at); err != nil {
+				return err
+			}
+			if end <= at { // the file is shorter by now
+				begin, end = at, size
+			}
+		}
+		part := buf[:min(end-at, size-at, chunk)]
+		if at < begin {
+			part = zeros[:min(begin-at, size-at, chunk)]
+		} else if n, err := f.ReadAt(c.w.ctx, part, at); n < len(part) {
 			return &root.Error{Code: root.Stale, Msg: "it changed while it was read", Err: err}
 		}
-		if _, err := to.Write(buf[:n]); err != nil {
+		if _, err := to.Write(part); err != nil {
 			return err
 		}
-		left -= int64(n)
+		at += int64(len(part))
 	}
 	return nil
 }
+
+// zeros are those of holes.
+var zeros [chunk]byte
 
 // isText reports whether the lines of the files of a change can be compared.
 func (c *change) isText() bool {

@@ -16,6 +16,10 @@ import (
 	"github.com/toold/toold/internal/tool/run/textdiff"
 )
 
+// maxPatched bounds a file of a patch, in bytes, holes among them: git apply keeps all of it in memory, and
+// takes no patch of more than 1023 MiB.
+const maxPatched = 512 << 20
+
 // maxReverse bounds a binary file's old content in a patch, in bytes.
 const maxReverse = 16 << 20
 
@@ -41,7 +45,17 @@ func (p *patch) ordered() bool { return true }
 
 func (p *patch) end() error { return p.out.Flush() }
 
+// beyond reports whether a side of a change is too large for a patch.
+func beyond(c *change) bool { return max(c.old.size(), c.new.size()) > maxPatched }
+
+// reads leaves alone what is not in the patch, be it a change or not.
+func (p *patch) reads(c *change) bool { return p.forward.reads(c) && !beyond(c) }
+
 func (p *patch) visit(c *change) error {
+	if beyond(c) {
+		p.w.totals.LeftOut++
+		return nil
+	}
 	old, new := gitMode(&c.old), gitMode(&c.new)
 	if c.unreadable != "" {
 		return nil

@@ -3,6 +3,7 @@ package treediff
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -15,6 +16,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/testrig"
 )
@@ -255,4 +259,95 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q: %s; want %s", tt[0], got, tt[1])
 		}
 	}
+}
+
+// vast is a size that nobody can read to its end while a test lasts.
+const vast = 1 << 40
+
+// holes are files of that size that have no bytes but at their ends.
+func holes(t *testing.T, text string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		f, err := os.Create(name)
+		if err == nil {
+			_, err = f.WriteAt([]byte(text), vast-int64(len(text)))
+		}
+		if err != nil {
+			t.Skip("no file of that size here: ", err)
+		}
+		if at, err := f.Seek(0, unix.SEEK_DATA); err != nil || at < vast/2 {
+			t.Skip("no holes here: ", at, err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// aged makes a file old: of two with one size and time nothing is compared.
+func aged(name string) error { return os.Chtimes(name, time.Time{}, time.Unix(1, 0)) }
+
+// TestPatchWithoutVastFiles: what git apply could not keep in memory is left out of a patch, and not read;
+// the rest applies.
+func TestPatchWithoutVastFiles(t *testing.T) {
+	r := newRig(t, t.TempDir(), t.TempDir())
+	holes(t, "end", r.base+"/gone", r.base+"/edit", r.tree+"/new", r.tree+"/turned")
+	err := errors.Join(os.WriteFile(r.base+"/turned", []byte("1\n"), 0o644), os.WriteFile(r.base+"/small", []byte("1\n"), 0o644))
+	holes(t, "END", r.tree+"/edit")
+	if err = errors.Join(err, os.WriteFile(r.tree+"/small", []byte("2\n"), 0o644), aged(r.tree+"/small"), aged(r.tree+"/edit")); err != nil {
+		t.Fatal(err)
+	}
+	patch, totals := r.write(t, Patch, "gone", "edit", "new", "turned", "small")
+	if totals.LeftOut != 4 || totals.Files != 5 || bytes.Count(patch, []byte("diff --git ")) != 1 {
+		t.Errorf("totals %+v:\n%.1000s", totals, patch)
+	}
+	if out, err := gitIn(t, r.base, patch, "apply"); err != nil {
+		t.Error(out, err)
+	}
+}
+
+// TestListOfVastFiles: where two files have holes nothing is read to compare them.
+func TestListOfVastFiles(t *testing.T) {
+	r := newRig(t, t.TempDir(), t.TempDir())
+	holes(t, "end", r.base+"/edit", r.base+"/same")
+	holes(t, "end", r.tree+"/same")
+	holes(t, "END", r.tree+"/edit")
+	if err := errors.Join(aged(r.tree+"/same"), aged(r.tree+"/edit")); err != nil {
+		t.Fatal(err)
+	}
+	list, totals := r.write(t, List)
+	if totals.Files != 1 || !bytes.Contains(list, []byte(`"edit"`)) {
+		t.Errorf("totals %+v:\n%s", totals, list)
+	}
+}
+
+// TestPatchOfHoles: zeros of holes and other zeros are the same in a patch.
+func TestPatchOfHoles(t *testing.T) {
+	r := newRig(t, t.TempDir(), t.TempDir())
+	for seed := range uint64(12) {
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		for _, dir := range []string{r.base, r.tree} {
+			size := maxText + 1 + rnd.Int64N(3*chunk)
+			f, err := os.Create(filepath.Join(dir, fmt.Sprint(seed)))
+			if err == nil {
+				err = f.Truncate(size)
+			}
+			for range rnd.IntN(4) {
+				if err == nil {
+					_, err = f.WriteAt(bytes.Repeat([]byte{byte(rnd.IntN(2))}, rnd.IntN(chunk)), rnd.Int64N(size-chunk))
+				}
+			}
+			if err = errors.Join(err, f.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	patch, totals := r.write(t, Patch)
+	if totals.Files != 12 || totals.LeftOut+totals.Unreadable > 0 {
+		t.Errorf("totals %+v", totals)
+	}
+	if out, err := gitIn(t, r.base, patch, "apply", "--binary"); err != nil {
+		t.Fatal(out, err)
+	}
+	sameTree(t, asGit(snapshot(t, r.base)), asGit(snapshot(t, r.tree)))
 }
