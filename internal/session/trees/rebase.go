@@ -115,7 +115,7 @@ func (v *view) rebase(ctx context.Context, c *client.Changes) error {
 	}); err != nil {
 		return err
 	}
-	items := c.Items[:0:0]
+	items, left := c.Items[:0:0], "" // a directory that is stale, as is what is in it
 	for i := range c.Items {
 		o := c.Items[i]
 		switch p := pathOf(&o); {
@@ -134,9 +134,11 @@ func (v *view) rebase(ctx context.Context, c *client.Changes) error {
 			o = errand.ChangeOf(p, lines[p])
 			o.SourceChanged = true
 			c.SourceChanged++
-		case j.stale[p]:
+		case j.stale[p], below(p, left):
 			o.Stale = true
-			c.Stale++
+			if c.Stale++; o.Kind == string(treediff.Dir) {
+				left = p
+			}
 		}
 		items = append(items, o)
 	}
