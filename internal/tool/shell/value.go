@@ -344,6 +344,9 @@ func parameter(c *scanner, d dirs, p *syntax.ParamExp) values {
 	case syntax.AlternateUnset, syntax.AlternateUnsetOrNull:
 		return operandValues(c, d, p.Exp.Word).or("")
 	case syntax.RemSmallSuffix, syntax.RemLargeSuffix, syntax.RemSmallPrefix, syntax.RemLargePrefix:
+		if p.Exp.Word == nil {
+			return v // ${x#} takes nothing away
+		}
 		w := c.word(p.Exp.Word)
 		return v.each(func(s string) values { return trimmed(sure(s), p.Exp.Op, w) })
 	}
