@@ -108,7 +108,7 @@ func (a *applyRig) theirs(id, dir, what, base, has string) {
 			t.Errorf("%s: the list has %s, the patch has not:\n%s", what, name, patch)
 		}
 	}
-	for _, l := range strings.Split(string(patch), "\n") {
+	for l := range strings.SplitSeq(string(patch), "\n") {
 		head, is := strings.CutPrefix(l, "diff --git a/")
 		if name, _, _ := strings.Cut(head, " b/"); is && !listed[name] && !within(listed, name) {
 			t.Errorf("%s: the patch has %s, the list has not: %+v", what, name, list.Items)
