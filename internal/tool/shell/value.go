@@ -428,10 +428,12 @@ func targetsOf(c *scanner, d dirs, w word) []word {
 	return all
 }
 
+// forPeople writes what stands for something unknown as people are shown it. To make it takes longer
+// than most texts take to be scanned.
+var forPeople = strings.NewReplacer(maybe, "", anyName, "*", startDir, "$PWD", wild, "*", anyPath, "*")
+
 // shown is a value as people are shown it.
-func shown(s string) string {
-	return strings.NewReplacer(maybe, "", anyName, "*", startDir, "$PWD", wild, "*", anyPath, "*").Replace(s)
-}
+func shown(s string) string { return forPeople.Replace(s) }
 
 // exact reports whether s says to the letter what it is.
 func exact(s string) bool { return !strings.ContainsAny(s, loose) }
