@@ -82,6 +82,9 @@ func serve(args []string) error {
 	case len(args) == 3 && args[0] == "connect":
 		return connectOut(args[1], args[2])
 	}
+	if len(args) == 4 && args[0] == shrinkMode && args[3] == run.CheckPicture {
+		return shrink.Check(args[1], args[2], os.Stdout)
+	}
 	if len(args) == 3 && args[0] == shrinkMode {
 		bytes, side := run.PictureBounds()
 		return shrink.Main(args[1], args[2], shrink.Bounds{Bytes: bytes, Side: side}, os.Stdout)

@@ -207,7 +207,7 @@ func (t report) redrawn(ct output.Cut) string {
 // marker says how much was left out, where the whole is, and how to look into it.
 func (t report) marker(ct output.Cut) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "[%d lines (%d bytes) left out", ct.Lines, ct.Bytes)
+	fmt.Fprintf(&b, "[%s (%s) left out", plain.Count(ct.Lines, "line", "lines"), plain.Count(ct.Bytes, "byte", "bytes"))
 	kept := t.c.out.Kept() > 0
 	if kept {
 		fmt.Fprintf(&b, "; the whole output is in %s", t.outputPath())

@@ -45,6 +45,7 @@ func TestAliases(t *testing.T) {
 		},
 		{"list_directory", `{"dir_path":"a"}`, `list {"path":"a"}`, "dir_path listdirectory"},
 		{"TodoWrite", `{"todos":[{"content":"a","status":"pending","activeForm":"b"}]}`, `todowrite {"todos":[{"content":"a","status":"pending"}]}`, "activeForm"},
+		{"apply_patch", `{"command":["apply_patch","*** Begin Patch\n*** Delete File: a\n*** End Patch"]}`, `apply_patch {"patch":"*** Begin Patch\n*** Delete File: a\n*** End Patch"}`, "words"},
 		{"update_plan", `{"plan":[{"step":"a","status":"in_progress"}],"explanation":"b"}`, `todowrite {"todos":[{"content":"a","status":"in_progress"}]}`, "explanation plan step updateplan"},
 		{
 			"apply_patch", `"*** Begin Patch\n*** Delete File: a\n*** End Patch\n"`,
@@ -123,7 +124,7 @@ func TestAliasesRefused(t *testing.T) {
 		{"write", `{"file_path":"a","content":"x","overwrite":false}`, "/overwrite a file that is there is replaced"},
 		{"str_replace_based_edit_tool", `["view"]`, "there is no tool called"},
 		{"shell", `{"command":["a",1]}`, "/command is an array, expected a string"},
-		{"Grep", `{"pattern":"x","type":"cobol"}`, "/type is not a known key"},
+		{"Grep", `{"pattern":"x","type":"cobol"}`, "no such type of files is known here"},
 		{"read", `{"path":"a","view_range":[5,2]}`, "/view_range is not a known key"},
 		{"bash", `"ls"`, "is a string, expected an object"},
 		{"file_Put", `{}`, "there is no tool called"},

@@ -208,7 +208,7 @@ func (d *Definition) parse(raw json.RawMessage) (*Invocation, error) {
 	v, serr := readStrict(raw, maxDepth)
 	if serr != nil {
 		return nil, invalidInput(d.Name, []client.Violation{{
-			Path: strictjson.Pointer(serr.Path...), Message: fmt.Sprintf("%s (at byte %d)", serr.Msg, serr.Offset),
+			Path: strictjson.Pointer(serr.Path...), Message: fmt.Sprintf("%s (at byte %d)%s", serr.Msg, serr.Offset, wayOf(serr)),
 		}})
 	}
 	var n normaliser
@@ -239,4 +239,12 @@ func (d *Definition) worded(violations []client.Violation) []client.Violation {
 		}
 	}
 	return violations
+}
+
+// wayOf is what to do about a spelling that JSON has and no text here may have; "" of others.
+func wayOf(e *strictjson.Error) string {
+	if strings.HasPrefix(e.Msg, "NUL") {
+		return ": bash writes such bytes, as from base64 (base64 -d > FILE)"
+	}
+	return ""
 }

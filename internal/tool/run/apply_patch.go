@@ -436,7 +436,7 @@ func (p *patching) describeOne(c *patch.Change, most int) string {
 	}
 	for _, content := range [][]byte{old, c.Content} {
 		if kind := textfile.Sniff(content); !kind.Text && len(content) > 0 {
-			return head + fmt.Sprintf("%s: %d bytes, %s\n", name, len(content), kind.Name)
+			return head + fmt.Sprintf("%s: %s, %s\n", name, plain.Count(len(content), "byte", "bytes"), kind.Name)
 		}
 	}
 	diff, stat := diffWithin(c.Path, old, c.Content, max(most, 0))

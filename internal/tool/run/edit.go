@@ -227,8 +227,10 @@ func (c *change) chain(ctx context.Context, all []editInput, t Target, title str
 // it may be.
 func refusal(env *Env, settings editSettings, t Target, old []byte) *Result {
 	title := relative(env, t.Path)
-	if kind := textfile.Sniff(old); !kind.Text {
-		return Failed(title, "cannot edit %s: it is %s", title, kind.Name)
+	if kind := textfile.Sniff(old); kind.UTF16 != nil {
+		return Failed(title, "cannot edit %s: it is %s. Change it with bash: as UTF-8 by iconv -f UTF-16 -t UTF-8, and back, or by a script.", title, kind.Name)
+	} else if !kind.Text {
+		return Failed(title, "cannot edit %s: it is %s. Use bash with a program that understands it.", title, kind.Name)
 	}
 	if at := textfile.InvalidUTF8(old, false); at >= 0 {
 		return Failed(title, "cannot edit %s: it is not valid UTF-8 (first at byte %d)", title, at)

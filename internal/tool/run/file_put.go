@@ -103,7 +103,7 @@ func (f FilePut) Run(ctx context.Context, env *Env, input json.RawMessage, prep 
 	}
 	return &Result{
 		Title:  title,
-		Output: fmt.Sprintf("Wrote %s: %d bytes.%s", title, done.Info.Size, kept(done)),
+		Output: fmt.Sprintf("Wrote %s: %s.%s", title, plain.Count(done.Info.Size, "byte", "bytes"), kept(done)),
 		Metadata: map[string]any{
 			"path": path, "bytes": done.Info.Size, "created": !p.Info().Exists,
 			"mode": fmt.Sprintf("%04o", done.Info.Mode.Perm()),

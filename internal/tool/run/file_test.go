@@ -222,7 +222,7 @@ func TestReadKinds(t *testing.T) {
 		{"gzip", "\x1f\x8b\x08\x00", "", "it is gzip data"},
 		{"nul", "abc\x00def", "", "it is binary data (it has NUL bytes)"},
 		{"control bytes", "ab\x01\x02\x03", "", "it is binary data (it has many control bytes)"},
-		{"utf-16", "\xff\xfea\x00b\x00", "", "it is UTF-16 text (little endian)"},
+		{"utf-32", "\xff\xfe\x00\x00a\x00\x00\x00", "", "it is UTF-32 text"},
 		{"latin-1", "caf\xe9\n", "", "it is text that is not UTF-8"},
 		{"latin-1 far below", strings.Repeat("abc\n", 3000) + "caf\xe9\n", "", ""},
 	}

@@ -460,7 +460,9 @@ func (g *grepSearch) result(end searchEnd) *Result {
 		"truncated": g.more || g.full || end.partial != "",
 	}
 	if g.binary > 0 {
-		fmt.Fprintf(&b, "\n(Binary files with matches that are not all shown: %d.)\n", g.binary)
+		if g.matches > 0 {
+			fmt.Fprintf(&b, "\n(%s, of which not all matches are shown.)\n", plain.Count(g.binary, "binary file matches", "binary files match"))
+		}
 		meta["binary_files"] = g.binary
 	}
 	if g.full {
@@ -478,7 +480,7 @@ func (g *grepSearch) headline() string {
 	}
 	switch {
 	case g.matches == 0 && g.binary > 0:
-		return "A binary file matches.\n"
+		return plain.Count(g.binary, "binary file matches", "binary files match") + ".\n"
 	case g.matches == 0:
 		return "No matches found.\n"
 	case g.more:

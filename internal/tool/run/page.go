@@ -19,10 +19,11 @@ type page struct {
 	count        int    // lines that have ended
 	shown        int
 	cutLines     int
-	crlf         int  // of the shown lines, those that end in CRLF
-	last         bool // the last one that was shown has no end
-	byBytes      bool // ended by readBytes and not by limit
-	invalid      bool // a shown line is not UTF-8
+	crlf         int    // of the shown lines, those that end in CRLF
+	last         bool   // the last one that was shown has no end
+	byBytes      bool   // ended by readBytes and not by limit
+	invalid      bool   // a shown line is not UTF-8
+	encoding     string // of the file, where it is not UTF-8
 }
 
 // footerRoom is kept free of readBytes for the footer.
@@ -149,13 +150,17 @@ func (p *page) ends() string {
 	if p.last {
 		ended--
 	}
+	note := ""
+	if p.encoding != "" {
+		note = "; the file is " + p.encoding
+	}
 	switch {
 	case p.crlf == 0:
-		return ""
+		return note
 	case p.crlf >= ended:
-		return "; they end in CRLF"
+		return note + "; they end in CRLF"
 	}
-	return fmt.Sprintf("; %d of them end in CRLF", p.crlf)
+	return note + fmt.Sprintf("; %d of them end in CRLF", p.crlf)
 }
 
 // result makes the answer with the footer: what is shown, of how much, and where

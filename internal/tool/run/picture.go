@@ -62,6 +62,45 @@ const (
 // PictureBounds are those of what the program writes that Env.Shrink names.
 func PictureBounds() (bytes, side int) { return maxPicture, shrunkSide }
 
+// CheckPicture is the last argument of the program that Env.Shrink names where it is to say no more
+// than whether a picture is broken.
+const CheckPicture = "check"
+
+// brokenPicture refuses a picture that is cut off or damaged: providers of models answer a request
+// with one with an error, and so every later one of the conversation. nil: it is none, or
+// that could not be found out.
+func brokenPicture(ctx context.Context, env *Env, info root.Info, title string, kind textfile.Kind) *Result {
+	switch kind.MIME {
+	case "image/png", "image/jpeg", "image/gif", "image/webp":
+	default:
+		return nil
+	}
+	var found struct{ Broken bool }
+	said := ran(ctx, env, info, CheckPicture)
+	if line, _, _ := bytes.Cut(said, []byte("\n")); len(line) > maxSizes || json.Unmarshal(line, &found) != nil || !found.Broken {
+		return nil
+	}
+	return Failed(title, "cannot attach %s: it is a broken %s, cut off or damaged, which models are not shown. Make it anew, or look at it with bash.", title, kind.Name)
+}
+
+// ran is what the program that Env.Shrink names writes about a picture; nil where it fails.
+func ran(ctx context.Context, env *Env, info root.Info, more ...string) []byte {
+	if len(env.Shrink) == 0 || env.Exec == nil {
+		return nil
+	}
+	out := &bounded{most: maxPicture + maxSizes}
+	ended := make(chan bool, 1)
+	go func() { // whose thread has not the tool user's ids, from which none could be changed to
+		argv := append(slices.Clip(env.Shrink), info.Path, strconv.FormatUint(info.Version.Ino, 10))
+		exit, err := env.Exec(ctx, Command{Argv: append(argv, more...), Stdout: out, Stderr: new(bounded), Timeout: shrinkTime})
+		ended <- err == nil && exit.Reason == ReasonExit && exit.Code == 0
+	}()
+	if !<-ended {
+		return nil
+	}
+	return out.b.Bytes()
+}
+
 // shrunk is a picture that is too large, made smaller by a program that has the tool user's
 // rights and the call's limits; what it writes is believed no more than the file. It is
 // refused where that fails.
@@ -73,19 +112,13 @@ func shrunk(ctx context.Context, env *Env, info root.Info, title string, kind te
 	if err != nil {
 		return refused
 	}
-	out := &bounded{most: maxPicture + maxSizes}
-	ended := make(chan bool, 1)
-	go func() { // whose thread has not the tool user's ids, from which none could be changed to
-		exit, err := env.Exec(ctx, Command{Argv: append(slices.Clip(env.Shrink), info.Path, strconv.FormatUint(info.Version.Ino, 10)), Stdout: out, Stderr: new(bounded), Timeout: shrinkTime})
-		ended <- err == nil && exit.Reason == ReasonExit && exit.Code == 0
-	}()
 	r := refused
-	if <-ended {
-		if small := shrunkResult(info, title, kind, out.b.Bytes()); small != nil {
+	if written := ran(ctx, env, info); written != nil {
+		if small := shrunkResult(info, title, kind, written); small != nil {
 			r = small
 		}
 	}
-	if r == refused || env.Keep == nil {
+	if r.IsError || env.Keep == nil {
 		held.Release()
 		return r
 	}

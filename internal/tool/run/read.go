@@ -109,10 +109,10 @@ func readFile(ctx context.Context, env *Env, file *root.File, title string, in r
 	switch {
 	case kind.Attachable:
 		return readAttachment(ctx, env, file, title, kind, head)
-	case !kind.Text:
+	case !kind.Text && kind.UTF16 == nil:
 		return notText(title, kind), nil
 	}
-	return readText(ctx, env, file, title, in, head)
+	return readText(ctx, env, file, title, in, kind, head)
 }
 
 func notText(title string, kind textfile.Kind) *Result {
@@ -138,6 +138,9 @@ func readAttachment(ctx context.Context, env *Env, file *root.File, title string
 			held.Release()
 		}
 	}()
+	if r := brokenPicture(ctx, env, file.Info(), title, kind); r != nil {
+		return r, nil
+	}
 	result, err := attachment(ctx, file, title, kind, head, min(size+maxGrowth, attachable(kind)))
 	if err != nil || result.IsError || env.Keep == nil {
 		return result, err
@@ -163,7 +166,7 @@ func attachment(ctx context.Context, file *root.File, title string, kind textfil
 	base := file.Info().Path[strings.LastIndexByte(file.Info().Path, '/')+1:]
 	return &Result{
 		Title:       title,
-		Output:      fmt.Sprintf("%s: %s, %d bytes, attached", title, kind.Name, len(data)),
+		Output:      fmt.Sprintf("%s: %s, %s, attached", title, kind.Name, plain.Count(len(data), "byte", "bytes")),
 		Metadata:    map[string]any{"path": file.Info().Path, "kind": kind.Name, "mime": kind.MIME, "bytes": len(data), "truncated": false},
 		Attachments: []Attachment{{Filename: base, MIME: kind.MIME, Data: data}},
 	}, nil
@@ -172,11 +175,16 @@ func attachment(ctx context.Context, file *root.File, title string, kind textfil
 // readText shows a page of lines. Any page counts as having seen the file in its
 // present state (for edit's require_read): a large file could never be edited if
 // all of it had to be shown.
-func readText(ctx context.Context, env *Env, file *root.File, title string, in readInput, head []byte) (*Result, error) {
+func readText(ctx context.Context, env *Env, file *root.File, title string, in readInput, kind textfile.Kind, head []byte) (*Result, error) {
 	p := newPage(max(in.Offset, 1), in.Limit)
 	hash := sha256.New()
 	hash.Write(head)
-	p.feed(bytes.TrimPrefix(head, textfile.BOM))
+	text, last := func(b []byte) []byte { return b }, func() []byte { return nil }
+	if kind.UTF16 != nil {
+		d := textfile.NewDecoder(kind.UTF16)
+		text, last, p.encoding = d.Decode, d.End, kind.Name
+	}
+	p.feed(bytes.TrimPrefix(text(head), textfile.BOM))
 	total := int64(len(head))
 	buf := make([]byte, bufferFor(file))
 	whole := false
@@ -196,7 +204,10 @@ func readText(ctx context.Context, env *Env, file *root.File, title string, in r
 		if total <= maxEdit {
 			hash.Write(buf[:n])
 		}
-		p.feed(buf[:n])
+		p.feed(text(buf[:n]))
+	}
+	if whole {
+		p.feed(last())
 	}
 	p.end(whole)
 	if p.invalid {
@@ -221,8 +232,8 @@ func bufferFor(file *root.File) int {
 
 func outOfRange(title string, p *page, whole bool) *Result {
 	if whole {
-		return Failed(title, "offset %d is past the end of %s, which has %d lines", p.first, title, p.count)
+		return Failed(title, "offset %d is past the end of %s, which has %s", p.first, title, plain.Count(p.count, "line", "lines"))
 	}
 	return Failed(title, "line %d of %s is more than %d GiB into the file, farther than read looks; "+
-		"the part that was looked at has %d lines. Use bash, for example tail or sed -n.", p.first, title, readSeek>>30, p.count)
+		"the part that was looked at has %s. Use bash, for example tail or sed -n.", p.first, title, readSeek>>30, plain.Count(p.count, "line", "lines"))
 }

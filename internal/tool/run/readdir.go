@@ -62,7 +62,7 @@ func readDir(ctx context.Context, env *Env, path string, in readInput, notRegula
 	}
 	entries := least.sorted()
 	if first > 1 && first > len(entries) {
-		return Failed(title, "offset %d is past the end of %s, which has %d entries", first, title, count), nil
+		return Failed(title, "offset %d is past the end of %s, which has %s", first, title, plain.Count(count, "entry", "entries")), nil
 	}
 	return dirPage(path, title, entries, first, count, complete, hidden), nil
 }

@@ -232,8 +232,8 @@ func testGrep(t *testing.T, env *Env) {
 		},
 		{"wide lines", map[string]any{"pattern": "WIDE"}, "Found 1 match.\n\nW/wide:\n  1: … " + strings.Repeat("ä", 500) + "WIDE … (line cut; the match is at column 6001)\n"},
 		{"text that is not UTF-8", map[string]any{"pattern": "BAD"}, "Found 1 match.\n\nW/bad:\n  1: BAD \uFFFD\n"},
-		{"a binary file", map[string]any{"pattern": "BIN", "path": "bin"}, "A binary file matches.\n\n(Binary files with matches that are not all shown: 1.)\n"},
-		{"a binary file across lines", map[string]any{"pattern": "BIN", "path": "bin", "multiline": true}, "A binary file matches.\n\n(Binary files with matches that are not all shown: 1.)\n"},
+		{"a binary file", map[string]any{"pattern": "BIN", "path": "bin"}, "1 binary file matches.\n"},
+		{"a binary file across lines", map[string]any{"pattern": "BIN", "path": "bin", "multiline": true}, "1 binary file matches.\n"},
 		{"a binary file in a tree", map[string]any{"pattern": "BIN"}, "No matches found.\n"},
 		{"context", map[string]any{"pattern": "CTX", "context": 1}, "Found 2 matches.\n\nW/ctx:\n  2- 2\n  3: CTX\n  4- 4\n  --\n  7- 7\n  8: CTX\n  9- 9\n"},
 		{"multiline", map[string]any{"pattern": "begin.*end", "multiline": true}, "Found 3 matches.\n\nW/multi:\n  1: begin\n  2: middle\n  3: end\n"},
@@ -314,7 +314,7 @@ func testGrepBinaryMessage(t *testing.T, env *Env) {
 			want += fmt.Sprintf("\nW/%s%d:\n  1: FOO\n", kind, i)
 		}
 	}
-	want += "\n(Binary files with matches that are not all shown: 5.)\n"
+	want += "\n(5 binary files match, of which not all matches are shown.)\n"
 	if got != want || res.Metadata["binary_files"] != 5 {
 		t.Errorf("got %v\n%s\nwant\n%s", res.Metadata, got, want)
 	}

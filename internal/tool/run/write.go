@@ -88,7 +88,10 @@ func (Write) plan(in writeInput, info root.Info, old []byte, large bool) *change
 		c.lineEnds(old)
 		c.diff, c.stat = diffOf(info.Path, old, c.content, textdiff.Between(old, c.content))
 	} else {
-		c.diff = fmt.Sprintf("the present content, %d bytes, is %s\n", len(old), kind.Name)
+		if kind.UTF16 != nil {
+			c.note = fmt.Sprintf(" It was %s before, and is UTF-8 now: iconv in bash makes it what it was.", kind.Name)
+		}
+		c.diff = fmt.Sprintf("the present content, %s, is %s\n", plain.Count(len(old), "byte", "bytes"), kind.Name)
 	}
 	return c
 }
@@ -146,7 +149,7 @@ func (w Write) Run(ctx context.Context, env *Env, input json.RawMessage, prep *P
 	if created {
 		verb = "Created"
 	}
-	result.Output = fmt.Sprintf("%s %s: %d bytes, %s.%s", verb, title, len(c.content), c.stat, kept(done))
+	result.Output = fmt.Sprintf("%s %s: %s, %s.%s", verb, title, plain.Count(len(c.content), "byte", "bytes"), c.stat, kept(done))
 	result.Quote += c.note
 	return result, nil
 }

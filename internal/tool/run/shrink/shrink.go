@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/image/draw"
 	_ "golang.org/x/image/webp" // likewise
@@ -105,22 +106,7 @@ func encode(img image.Image, lossy bool) ([]byte, error) {
 // as a line of JSON, and the smaller picture. Another file that has come to the path, also
 // by a link, is refused.
 func Main(path, inode string, b Bounds, out io.Writer) error {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return err
-	}
-	if strconv.FormatUint(st.Ino, 10) != inode {
-		return fmt.Errorf("%s is another file by now", path)
-	}
-	src, err := io.ReadAll(io.LimitReader(f, maxSource+1))
-	if err == nil && len(src) > maxSource {
-		err = fmt.Errorf("it has more than %d bytes", maxSource)
-	}
+	src, err := source(path, inode)
 	if err != nil {
 		return err
 	}
@@ -133,4 +119,62 @@ func Main(path, inode string, b Bounds, out io.Writer) error {
 	}
 	_, err = out.Write(data)
 	return err
+}
+
+// Broken is what Check writes, as JSON on a line.
+type Broken struct {
+	Broken bool `json:"broken"` // it is cut off or damaged
+}
+
+// Check decodes the picture that is the file path, and was the one with that inode number, and
+// writes to out whether it is a broken one. What it cannot decode for another reason is none.
+func Check(path, inode string, out io.Writer) error {
+	src, err := source(path, inode)
+	if err != nil {
+		return err
+	}
+	c, format, err := image.DecodeConfig(bytes.NewReader(src))
+	if err == nil && (c.Width <= 0 || c.Height <= 0 || c.Width > maxPixels/c.Height) {
+		return fmt.Errorf("%d × %d pixels are more than %d", c.Width, c.Height, maxPixels)
+	}
+	if err == nil {
+		_, _, err = image.Decode(bytes.NewReader(src))
+	}
+	return json.NewEncoder(out).Encode(Broken{broken(format, err)})
+}
+
+// broken reports whether a decoder's error means that a picture is cut off or damaged, and not
+// that the decoder knows no such pictures.
+func broken(format string, err error) bool {
+	if err == nil {
+		return false
+	}
+	_, newPNG := errors.AsType[png.UnsupportedError](err)
+	_, newJPEG := errors.AsType[jpeg.UnsupportedError](err)
+	switch format {
+	case "png", "jpeg":
+		return !newPNG && !newJPEG
+	}
+	return strings.Contains(err.Error(), "EOF") || strings.Contains(err.Error(), "not enough")
+}
+
+// source is the content of the file.
+func source(path, inode string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, err
+	}
+	if strconv.FormatUint(st.Ino, 10) != inode {
+		return nil, fmt.Errorf("%s is another file by now", path)
+	}
+	src, err := io.ReadAll(io.LimitReader(f, maxSource+1))
+	if err == nil && len(src) > maxSource {
+		err = fmt.Errorf("it has more than %d bytes", maxSource)
+	}
+	return src, err
 }

@@ -24,6 +24,9 @@ type Kind struct {
 	MIME string // "" when it is not known or does not matter
 	// Text: UTF-8, as far as was looked at.
 	Text bool
+	// UTF16 is the order of the bytes of text in UTF-16 that begins with a byte order mark; nil for
+	// all else.
+	UTF16 binary.ByteOrder
 	// Attachable: an image or document that models understand as a whole.
 	Attachable bool
 }
@@ -84,9 +87,9 @@ func Sniff(head []byte) Kind {
 	case bytes.HasPrefix(head, []byte("\xff\xfe\x00\x00")), bytes.HasPrefix(head, []byte("\x00\x00\xfe\xff")):
 		return Kind{Name: "UTF-32 text"}
 	case bytes.HasPrefix(head, []byte("\xff\xfe")):
-		return Kind{Name: "UTF-16 text (little endian)"}
+		return Kind{Name: "UTF-16 text (little endian)", UTF16: binary.LittleEndian}
 	case bytes.HasPrefix(head, []byte("\xfe\xff")):
-		return Kind{Name: "UTF-16 text (big endian)"}
+		return Kind{Name: "UTF-16 text (big endian)", UTF16: binary.BigEndian}
 	case bytes.IndexByte(head, 0) >= 0:
 		return Kind{Name: "binary data (it has NUL bytes)"}
 	}
