@@ -23,6 +23,8 @@ type Collector struct {
 	records *records
 	strays  strays
 	turn    sync.Mutex // held by who removes: what one has listed another may have removed
+	// swept is closed when the daemon has swept for the first time, for tests that make what is swept.
+	swept chan struct{}
 }
 
 // GC implements server.Collector: it names, and unless r.DryRun removes, what belongs to this
@@ -92,8 +94,11 @@ const sweepEvery = 10 * time.Minute
 func (c *Collector) sweeper() {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
-	for {
+	for first := true; ; first = false {
 		c.sweep(c.ctx)
+		if first {
+			close(c.swept)
+		}
 		select {
 		case <-tick.C:
 		case <-c.ctx.Done():

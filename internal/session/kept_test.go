@@ -20,7 +20,7 @@ func newOverlaid(t *testing.T) (h *house, dir string) {
 	t.Helper()
 	h, dir = newHouse(t), t.TempDir()
 	h.set.WorktreeRoots = []string{dir}
-	h.open()
+	<-h.open().Collector.swept
 	return h, dir
 }
 

@@ -67,7 +67,7 @@ func New(cfg Config) (*Manager, error) {
 	m := &Manager{
 		life: l, records: records, drain: drainTime, stuck: stuckTime,
 		Approvals: &Approvals{r}, Policy: &Policy{r}, Files: &Files{r}, Events: &Events{r}, Images: &ImageStore{r.daemon},
-		Tools: &Toolbox{r}, Usage: &Usage{roster: r}, Networks: &Networks{r}, Caches: &Caches{r}, Collector: &Collector{life: l, records: records},
+		Tools: &Toolbox{r}, Usage: &Usage{roster: r}, Networks: &Networks{r}, Caches: &Caches{r}, Collector: &Collector{life: l, records: records, swept: make(chan struct{})},
 	}
 	cfg.Caches.Writes = r.diskWork
 	for _, images := range cfg.Images {
