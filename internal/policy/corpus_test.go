@@ -22,11 +22,33 @@ var askedReaching = map[string]string{
 	`cd web; ls; cd ..`: "where there is no web it goes above the worktree",
 	`tmpdir=$(mktemp -d); trap 'rm -rf "$tmpdir"' EXIT; cp package.json "$tmpdir/"; ls "$tmpdir"`: "what a trap runs may change all",
 	`cp "$(which git)" /tmp/git-copy && ls -l /tmp/git-copy`:                                      "where programs are is in PATH",
-	`ls -l $(which bash)`:                              "where programs are is in PATH",
-	`cd "${WORKSPACE:-.}" && ls`:                       "the variable may be in the environment",
-	`ls "${GOPATH:-$HOME/go}/bin" 2>/dev/null; true`:   "the variable may be in the environment",
-	`CONFIG=${CONFIG:-config/app.yaml}; cat "$CONFIG"`: "the variable may be in the environment",
+	`ls -l $(which bash)`:                                                             "where programs are is in PATH",
+	`cd "${WORKSPACE:-.}" && ls`:                                                      "the variable may be in the environment",
+	`ls "${GOPATH:-$HOME/go}/bin" 2>/dev/null; true`:                                  "the variable may be in the environment",
+	`CONFIG=${CONFIG:-config/app.yaml}; cat "$CONFIG"`:                                "the variable may be in the environment",
+	`git ls-files '*.go' | xargs wc -l | tail -1`:                                     nameMayBeMore,
+	`git ls-files -z | xargs -0 grep -l TODO`:                                         nameMayBeMore,
+	`cat $(git ls-files '*.go' | head -3)`:                                            nameMayBeMore,
+	`wc -l $(git ls-files 'src/*.ts')`:                                                nameMayBeMore,
+	`head -20 $(git diff --name-only HEAD~1)`:                                         nameMayBeMore,
+	`cd "$(git rev-parse --show-toplevel)" && ls`:                                     "core.worktree may lead elsewhere",
+	`ls "$(git rev-parse --show-toplevel)/src"`:                                       "core.worktree may lead elsewhere",
+	`for f in $(git ls-files '*.py'); do echo "== $f"; head -3 "$f"; done`:            nameMayBeMore,
+	`gofmt -w $(git ls-files '*.go')`:                                                 nameMayBeMore,
+	`gofmt -l $(find . -name '*.go' -not -path './vendor/*')`:                         nameMayBeMore,
+	`for pkg in $(go list ./...); do echo "testing $pkg"; go test "$pkg"; done`:       nameMayBeMore,
+	`for f in *.c; do cp $f $f.bak; done; ls *.bak`:                                   nameMayBeMore,
+	`for f in $(find src -name '*.ts'); do grep -n import "$f" | head -2; done`:       nameMayBeMore,
+	`find . -name '*.md' | while read f; do echo "$f: $(wc -l < "$f")"; done`:         nameMayBeMore,
+	`find . -name '*.go' -print0 | while IFS= read -r -d '' f; do head -1 "$f"; done`: nameMayBeMore,
+	`find src -name '*.test.ts' | xargs -r grep -n 'describe'`:                        nameMayBeMore,
+	`file=$(ls src/*.ts | head -1); cat "$file"`:                                      nameMayBeMore,
+	`f=$(grep -rl "createServer" src | head -1); sed -n '1,20p' "$f"`:                 nameMayBeMore,
+	`latest=$(ls -t logs | head -1); tail -3 "logs/$latest"`:                          nameMayBeMore,
+	`ls -t /tmp/*.log | head -1 | xargs -r tail -3`:                                   nameMayBeMore,
 }
+
+const nameMayBeMore = "a file may be called \"a /mnt/x\", or have a line break in its name, which are two names then"
 
 // TestCorpus says how many commands as agents write them the built-in rules ask about.
 func TestCorpus(t *testing.T) {

@@ -2,7 +2,6 @@ package shell
 
 import (
 	"cmp"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -189,8 +188,8 @@ func (c *scanner) arithmetic(d dirs, x syntax.ArithmExpr) {
 	}
 }
 
-// What programs print that only list names, or numbers. A name that has blanks in it is taken for
-// one name, also where the shell would part it: that is for whoever gave it.
+// What programs print that only list names, or numbers. Those that print names as somebody has given them, such as
+// find and ls, are not among them: a name may have a line break and a path behind it. Git quotes such names.
 
 // printedBy is what a substitution may give, beside nothing.
 func printedBy(c *scanner, d dirs, s *syntax.CmdSubst) values {
@@ -305,38 +304,34 @@ func has(args []argument, name string) bool {
 
 // printers are the programs whose output is known, by name; those of git with its kind.
 var printers = map[string]printer{
-	"whoami":   constant("", anyName),
-	"nproc":    constant("--all", anyName),
-	"hostname": constant("-s", anyName),
-	"arch":     constant("", anyName),
-	"uname":    constant("-[smrn]", anyName),
-	"id":       constant("-[ugn]+", anyName),
+	"whoami":   constant("", anyWord),
+	"nproc":    constant("--all", anyWord),
+	"hostname": constant("-s", anyWord),
+	"arch":     constant("", anyWord),
+	"uname":    constant("-[smrn]", anyWord),
+	"id":       constant("-[ugn]+", anyWord),
 	"pwd": {regexp.MustCompile(`^-[LP]$`), func(_ *scanner, d dirs, args []argument) values {
 		return d.here()
 	}},
 	"seq": {regexp.MustCompile(`^$`), func(_ *scanner, _ dirs, args []argument) values {
 		for _, v := range operands(args) {
-			if slices.ContainsFunc(v, func(s string) bool { return s != anyName && !digits(s) }) {
+			if slices.ContainsFunc(v, func(s string) bool { return s != anyWord && !digits(s) }) {
 				return nil
 			}
 		}
-		return values{anyName}
+		return values{anyWord}
 	}},
 	"date": {regexp.MustCompile(`^-[u]$`), func(_ *scanner, _ dirs, args []argument) values {
 		if v := operands(args); len(v) == 1 && len(v[0]) == 1 && dateFormat.MatchString(v[0][0]) {
-			return values{anyName}
+			return values{anyWord}
 		}
 		return nil
 	}},
 	"mktemp":       {regexp.MustCompile(`^(-[dqt]+|--directory|--quiet)$`), temporary},
 	"basename":     {regexp.MustCompile(`^$`), baseNames},
 	"dirname":      {regexp.MustCompile(`^$`), directories},
-	"ls":           {regexp.MustCompile(`^-[1tArSUd]+$`), listed},
-	"find":         {regexp.MustCompile(`^-(type|name|iname|path|ipath|wholename|not|o|a|and|or|maxdepth|mindepth|newer|mtime|mmin|size|empty|print|print0|prune|P|perm|user|depth|xdev|regex|executable)$`), found},
-	"grep":         {regexp.MustCompile(`^-(-include=.*|-exclude=.*|-exclude-dir=.*|[rlinwEFsI]+)$`), matching},
-	"rg":           {regexp.MustCompile(`^-(l|i|-files)$`), matching},
-	"git ls-files": {regexp.MustCompile(`^-(z|m|o|c|-modified|-others|-cached|-exclude-standard)$`), tracked},
-	"git diff": {regexp.MustCompile(`^-(z|-name-only|-cached|-staged|-diff-filter=\w+)$`), func(c *scanner, d dirs, args []argument) values {
+	"git ls-files": {regexp.MustCompile(`^-(m|o|c|-modified|-others|-cached|-exclude-standard)$`), tracked},
+	"git diff": {regexp.MustCompile(`^-(-name-only|-cached|-staged|-diff-filter=\w+)$`), func(c *scanner, d dirs, args []argument) values {
 		if !has(args, "--name-only") {
 			return nil
 		}
@@ -344,18 +339,15 @@ var printers = map[string]printer{
 	}},
 	"git branch":   constant("--show-current", anyPath),
 	"git describe": constant("--tags|--always|--abbrev=\\d+", anyPath),
-	"git rev-parse": {regexp.MustCompile(`^--(short(=\d+)?|abbrev-ref|show-toplevel)$`), func(c *scanner, d dirs, args []argument) values {
+	"git rev-parse": {regexp.MustCompile(`^--(short(=\d+)?|abbrev-ref)$`), func(c *scanner, d dirs, args []argument) values {
 		v := operands(args)
-		switch {
-		case has(args, "--show-toplevel") && len(args) == 1 && c.workdir == "":
-			return roots(d)
-		case has(args, "--show-toplevel") || len(v) != 1 || len(v[0]) != 1 || v[0][0] != "HEAD":
+		if len(v) != 1 || len(v[0]) != 1 || v[0][0] != "HEAD" {
 			return nil
 		}
 		return values{anyPath}
 	}},
 	"go list": {regexp.MustCompile(`^$`), tracked},
-	"wc":      constant("-[lwc]+", anyName),
+	"wc":      constant("-[lwc]+", anyWord),
 }
 
 // dateFormat are formats of date without a slash in what they give.
@@ -381,6 +373,14 @@ func prints(c *scanner, d dirs, words []*syntax.Word) values {
 		}
 	}
 	return p.lines(c, d, args)
+}
+
+// inLines is what each line has of what is printed. A name may be several lines.
+func inLines(printed values) values {
+	if slices.ContainsFunc(printed, func(s string) bool { return strings.ContainsAny(s, anyName+wild) }) {
+		return nil
+	}
+	return printed
 }
 
 // filters are programs that print some of the lines that they read, by the options with which they
@@ -428,6 +428,9 @@ func filtered(c *scanner, d dirs, lines values, words []*syntax.Word) values {
 
 // filteredBy is what s prints of the lines that it reads.
 func filteredBy(c *scanner, d dirs, lines values, s *syntax.Stmt) values {
+	if lines = inLines(lines); lines == nil {
+		return nil
+	}
 	if filter, is := s.Cmd.(*syntax.CallExpr); is && len(filter.Assigns) == 0 && len(s.Redirs) == 0 {
 		return filtered(c, d, lines, filter.Args)
 	}
@@ -457,14 +460,14 @@ func temporary(c *scanner, d dirs, args []argument) values {
 	case len(v) > 1:
 		return nil
 	case len(v) == 0:
-		return in.then(values{"/tmp." + anyName})
+		return in.then(values{"/tmp." + anyWord})
 	}
 	return v[0].each(func(s string) values {
 		i := strings.LastIndex(s, "XXX")
 		if i < 0 || strings.ContainsAny(s[i:], "/"+loose) || strings.ContainsAny(s, wild) {
 			return nil
 		}
-		s = strings.TrimRight(s[:i], "X") + anyName + strings.TrimLeft(s[i:], "X")
+		s = strings.TrimRight(s[:i], "X") + anyWord + strings.TrimLeft(s[i:], "X")
 		if has(args, "-t") {
 			return in.then(values{"/" + s})
 		}
@@ -516,60 +519,6 @@ func directories(_ *scanner, _ dirs, args []argument) values {
 	})
 }
 
-// listed is what ls prints: names, below what it is given.
-func listed(_ *scanner, _ dirs, args []argument) values {
-	all := values{anyName}
-	for _, v := range operands(args) {
-		all = all.or(v.each(named)...)
-		if v.each(named) == nil {
-			return nil
-		}
-	}
-	return all
-}
-
-// found is what find prints.
-func found(_ *scanner, _ dirs, args []argument) values {
-	all := values{}
-	for _, a := range args {
-		if a.option != "" && a.option != "-P" || len(a.values) == 1 && (a.values[0] == "!" || a.values[0] == "(") {
-			break
-		}
-		for _, s := range a.values {
-			all = all.or(s, strings.TrimSuffix(s, "/")+"/"+anyPath)
-		}
-	}
-	if all != nil && len(all) == 0 {
-		all = values{".", "./" + anyPath}
-	}
-	return all.each(named)
-}
-
-// matching is what grep -l prints.
-func matching(_ *scanner, _ dirs, args []argument) values {
-	v := operands(args)
-	files := has(args, "--files")
-	switch {
-	case !files && !has(args, "-l"):
-		return nil
-	case !files && len(v) == 0:
-		return nil
-	case !files:
-		v = v[1:]
-	}
-	if len(v) == 0 {
-		return values{anyPath}
-	}
-	all := values{}
-	for _, w := range v {
-		if w = w.each(named); w == nil {
-			return nil
-		}
-		all = all.or(w...).or(w.then(values{"/" + anyPath})...)
-	}
-	return all
-}
-
 // tracked is what git and go list of what they know: below where they are.
 func tracked(_ *scanner, _ dirs, args []argument) values {
 	for _, v := range operands(args) {
@@ -580,18 +529,4 @@ func tracked(_ *scanner, _ dirs, args []argument) values {
 		}
 	}
 	return values{anyPath}
-}
-
-// roots are the directories that hold d, from where the command starts on.
-func roots(d dirs) values {
-	all := values{startDir}
-	for _, dir := range d.list {
-		if path.IsAbs(dir) || strings.HasPrefix(dir, "..") || d.lost {
-			return nil
-		}
-		for ; dir != "" && dir != "."; dir = path.Dir(dir) {
-			all = all.or(startDir + "/" + dir)
-		}
-	}
-	return all
 }

@@ -3,6 +3,7 @@ package shell
 import (
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -437,7 +438,8 @@ func addedPaths(c *scanner, k, in *call, name string) {
 	if !c.wide || speakers[in.name] {
 		return
 	}
-	if c.piped == nil || k.fed || name != "xargs" {
+	parts := func(s string) bool { return strings.ContainsAny(s, given) } // as the shell does
+	if c.piped == nil || k.fed || name != "xargs" || slices.ContainsFunc(c.piped, parts) {
 		c.path(Path{Text: "what " + name + " gives " + shorten(in.args[0].text)}, false)
 		return
 	}

@@ -268,7 +268,7 @@ func piping(c *scanner, d dirs, s *syntax.Stmt, op syntax.BinCmdOperator) values
 	if op != syntax.Pipe || c.facts.unknown || !strings.Contains(c.src, "read") && !strings.Contains(c.src, "xargs") {
 		return nil
 	}
-	return linesOf(c, d, s)
+	return inLines(linesOf(c, d, s))
 }
 
 func (c *scanner) branches(d dirs, cmd *syntax.IfClause) dirs {
@@ -414,7 +414,7 @@ func itemsOf(c *scanner, d dirs, l *syntax.WordIter) values {
 	for _, n := range l.Items {
 		v := evaluate(c, d, n, asWord)
 		if numbers.MatchString(n.Lit()) {
-			v = values{anyName}
+			v = values{anyWord}
 		}
 		all = all.or(v.each(func(s string) values {
 			fields := values{}

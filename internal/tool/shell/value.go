@@ -22,10 +22,14 @@ const (
 	gap = "\x03"
 	// maybe is nothing, in the place of what a program prints that may fail.
 	maybe = "\x06"
-	// anyPath is a relative path without "..", of one name or more.
+	// anyPath is a relative path without "..", of one name or more, and without a line break.
 	anyPath = "\x05"
+	// anyWord is an anyName of letters and digits, which the shell does not part.
+	anyWord = "\x04"
 	// loose are those that say what is below a directory, not what to the letter.
-	loose = anyName + wild + anyPath
+	loose = anyName + wild + anyPath + anyWord
+	// given are those of names that somebody may have given, with blanks in them.
+	given = anyName + wild + anyPath
 )
 
 // Bounds of what is known of variables; what is above them is not known.
@@ -106,6 +110,9 @@ func (k known) or(l known) known {
 	if len(k) == 0 || len(l) == 0 {
 		return nil
 	}
+	if maps.EqualFunc(k, l, func(v, w values) bool { return len(v) == len(w) && (len(v) == 0 || &v[0] == &w[0]) }) {
+		return k
+	}
 	both := known{}
 	for name, v := range k {
 		if v = v.or(l[name]...); v != nil {
@@ -169,9 +176,9 @@ func valueOf(c *scanner, d dirs, name string) values {
 			return values{"/tmp"}
 		}
 	case "$", "#", "?", "RANDOM", "SECONDS", "LINENO", "UID", "EUID", "PPID":
-		return values{anyName}
+		return values{anyWord}
 	case "!":
-		return values{anyName, ""}
+		return values{anyWord, ""}
 	}
 	return nil
 }
@@ -260,7 +267,7 @@ func partValues(c *scanner, d dirs, parts []syntax.WordPart, m manner) values {
 			}
 			v = parted(v, m)
 		case *syntax.ArithmExp:
-			v = values{anyName} // a number
+			v = values{anyWord} // a number
 		}
 		if out = out.then(v); out == nil {
 			return nil
@@ -298,12 +305,16 @@ func literalPart(c *scanner, s string, m manner) values {
 	return values{b.String()}
 }
 
-// parted is what the shell makes of the values of an expansion that stands in a word.
+// parted is what the shell makes of the values of an expansion that stands in a word. A file may be called
+// "a /etc/x", which is two words then: of names nothing is known.
 func parted(v values, m manner) values {
 	if m != asWord {
 		return v
 	}
 	return v.each(func(s string) values {
+		if strings.ContainsAny(s, given) {
+			return nil
+		}
 		if strings.Contains(s, `\`) {
 			return nil // whether it hides a wildcard depends on the version
 		}
@@ -329,7 +340,7 @@ func parameter(c *scanner, d dirs, p *syntax.ParamExp) values {
 		return nil
 	}
 	if p.Length {
-		return values{anyName}
+		return values{anyWord}
 	}
 	v := valueOf(c, d, p.Param.Value)
 	if v == nil || p.Exp == nil {
@@ -430,7 +441,7 @@ func targetsOf(c *scanner, d dirs, w word) []word {
 
 // forPeople writes what stands for something unknown as people are shown it. To make it takes longer
 // than most texts take to be scanned.
-var forPeople = strings.NewReplacer(maybe, "", anyName, "*", startDir, "$PWD", wild, "*", anyPath, "*")
+var forPeople = strings.NewReplacer(maybe, "", anyName, "*", anyWord, "*", startDir, "$PWD", wild, "*", anyPath, "*")
 
 // shown is a value as people are shown it.
 func shown(s string) string { return forPeople.Replace(s) }
