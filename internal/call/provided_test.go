@@ -47,7 +47,7 @@ func TestProvided(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		prep := s.provided(&Call{}, inv, inv.Input.Access(tool.Reading{}))
+		prep := s.provided(&Call{}, inv, inv.Input.Access(nil))
 		var got []string
 		if prep != nil {
 			got = prep.Paths()

@@ -39,10 +39,10 @@ type site struct {
 	ctx context.Context //nolint:containedctx // the life of the session
 }
 
-// reading is how the session's commands of bash are read.
-func (s *site) reading() tool.Reading {
+// shell runs the session's commands of bash.
+func (s *site) shell() []string {
 	row := s.place.Row()
-	return tool.Reading{Shell: s.daemon.Settings().ShellOf(&row), Wide: !row.Alone}
+	return s.daemon.Settings().ShellOf(&row)
 }
 
 // notReady says why a session takes no calls.

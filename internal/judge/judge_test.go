@@ -308,8 +308,8 @@ func TestPlaces(t *testing.T) {
 		b := newBench(t)
 		b.row.Request.Env = map[string]string{name: ""} // no values are on record
 		inv := b.bash("cd d && ls > ~/f")
-		m := b.Judge.Judge(Question{Profile: policy.DefaultProfile, Inv: inv, Access: inv.Input.Access(tool.Reading{})})
-		alone := b.Judge.Requests(inv, inv.Input.Access(tool.Reading{}), nil, nil) // as an explanation has them
+		m := b.Judge.Judge(Question{Profile: policy.DefaultProfile, Inv: inv, Access: inv.Input.Access(nil)})
+		alone := b.Judge.Requests(inv, inv.Input.Access(nil), nil, nil) // as an explanation has them
 		if v, _ := m.Rules.Judge(alone); v.Action != m.Verdict.Action || len(alone) != len(m.Each) {
 			t.Errorf("%s: explained with %+v, judged with %+v", name, alone, m.Each)
 		}

@@ -181,8 +181,8 @@ func (r *Rules) judgeOpaque(q *policy.Request, v policy.Verdict) policy.Verdict 
 // placed is a call's environment together with what the session's own has of the variables
 // by which a shell finds directories: the scan of a command takes them for what they are without it.
 func placed(env, session map[string]string) map[string]string {
-	for _, name := range []string{"HOME", "CDPATH", "OLDPWD", "TMPDIR"} {
-		if value, sets := session[name]; sets && env[name] == "" && (name != "TMPDIR" || value != "/tmp") {
+	for _, name := range []string{"HOME", "CDPATH"} {
+		if _, sets := session[name]; sets && env[name] == "" {
 			if env = maps.Clone(env); env == nil {
 				env = make(map[string]string)
 			}

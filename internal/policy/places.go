@@ -61,7 +61,7 @@ func AsWritten(inv *tool.Invocation, shell []string, in Places) []Request {
 	}
 	places := lexical(cmp.Or(in.Worktree, Workspace), workdir)
 	places.Mounts, places.Alone, places.Granted = in.Mounts, in.Alone, in.Granted
-	return places.Requests(inv.Input.Access(tool.Reading{Shell: shell, Wide: !in.Alone}))
+	return places.Requests(inv.Input.Access(shell))
 }
 
 // lexical are the places of AsWritten. workdir is the directory that a call asks

@@ -188,11 +188,11 @@ func TestProgramsByTheirFile(t *testing.T) {
 		if tt.leads != "" {
 			places.Resolve = func(string) (Resolved, bool) { return Resolved{Path: tt.leads}, true }
 		}
-		if v := stack.Judge(onlyBash(places.Requests(inv.Input.Access(tool.Reading{})))); v.Action != tt.want {
+		if v := stack.Judge(onlyBash(places.Requests(inv.Input.Access(nil)))); v.Action != tt.want {
 			t.Errorf("%s: %s in %q that leads to %q is %s (%+v), want %s", tt.rule, tt.command, tt.workdir, tt.leads, v.Action, v.Request, tt.want)
 		}
 		places.Dir = ""
-		if v := stack.Judge(onlyBash(places.Requests(inv.Input.Access(tool.Reading{})))); v.Action == Allow && strings.Contains(tt.command, "x") {
+		if v := stack.Judge(onlyBash(places.Requests(inv.Input.Access(nil)))); v.Action == Allow && strings.Contains(tt.command, "x") {
 			t.Errorf("%s: %s in a directory that is not known is allowed", tt.rule, tt.command)
 		}
 	}

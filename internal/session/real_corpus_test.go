@@ -91,7 +91,7 @@ func TestRealCorpus(t *testing.T) {
 	})
 }
 
-// TestRealAlone: about a path that the text does not say is asked where it may be a person's:
+// TestRealAlone: about a path that is only known at run time is asked where it may be a person's:
 // in a session with a mount, whatever its mode, and with a cache that others write.
 func TestRealAlone(t *testing.T) {
 	h := newRealHouse(t)
@@ -120,11 +120,9 @@ func TestRealAlone(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
-		for command, known := range map[string]bool{
-			"cat $(echo f)": false, "echo f | xargs cat": false, "d=$(pwd); cd $d && cat f": true, "for x in f; do cat $PWD/$x; done": true,
-		} {
+		for _, command := range []string{"cat $(echo f)", "d=$(pwd); cd $d && cat f"} {
 			c := realCall(t, m, s.ID, "bash", object{"command": command})
-			if denied := c.Error != nil && c.Error.Code == client.CodeDenied; denied != (tt.denied && !known) || !denied && c.Output != "hello\n" {
+			if denied := c.Error != nil && c.Error.Code == client.CodeDenied; denied != tt.denied || !denied && c.Output != "hello\n" {
 				t.Errorf("with %s, %s: %+v %q", tt.name, command, c.Error, c.Output)
 			}
 		}

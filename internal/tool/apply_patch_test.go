@@ -49,7 +49,7 @@ func TestPatchAccess(t *testing.T) {
 	}
 	want.Requests = append(want.Requests, Request{Permission: "read", Pattern: "a", Path: "a"})
 	want.Prepare, want.Title = true, "a and 2 more"
-	if got := inv.Input.Access(Reading{}); !reflect.DeepEqual(got, want) {
+	if got := inv.Input.Access(nil); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v", got)
 	}
 	if shown, whole := inv.Input.(Visible).Shown(); shown["path"] != "a, d/b, c" || whole {

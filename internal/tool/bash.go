@@ -75,8 +75,8 @@ func aCommand(v values) Input {
 // of each file that a redirection writes, and for each path that is named, in case that
 // it leads out of the session's own places. A text that does not say all it
 // would do is asked for as a whole too.
-func (in *bashInput) Access(r Reading) Access {
-	scan := shell.Scan(in.command, shell.Options{Workdir: in.workdir, Home: home, Shell: r.Shell, Wide: r.Wide})
+func (in *bashInput) Access(reader []string) Access {
+	scan := shell.Scan(in.command, shell.Options{Workdir: in.workdir, Home: home, Shell: reader})
 
 	var a accessBuilder
 	if scan.Opaque {
@@ -94,13 +94,8 @@ func (in *bashInput) Access(r Reading) Access {
 		a.add(Request{Permission: PermissionBash, Pattern: c.Text, Save: c.Save, Also: c.Also, Prefixed: c.Prefixed, Variables: c.Variables, Dir: c.Dir, Apart: c.Apart, Program: c.Program})
 	}
 	for _, p := range scan.Writes {
-		file := Request{Permission: PermissionEdit, Pattern: p.Text, Path: p.Name, Write: true}
-		if p.Below || p.Perhaps {
-			file.Path = "" // it is not known, only where it is
-		}
-		a.add(file)
-		// The root is read-only; what is mounted in it is asked about for reading too.
-		a.add(Request{Permission: PermissionExternal, Pattern: p.Text, Path: p.Name, Write: !p.Perhaps, Outside: true})
+		a.add(Request{Permission: PermissionEdit, Pattern: p.Text, Path: p.Name, Write: true})
+		a.add(Request{Permission: PermissionExternal, Pattern: p.Text, Path: p.Name, Write: true, Outside: true})
 	}
 	if in.workdir != "" {
 		// Paths are relative to where the command starts, so this is that place.

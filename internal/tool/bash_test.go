@@ -24,7 +24,7 @@ func asked(t *testing.T, command string) string {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	for _, r := range inv.Input.Access(Reading{}).Requests {
+	for _, r := range inv.Input.Access(nil).Requests {
 		switch {
 		case r.Opaque:
 			fmt.Fprintf(&b, "    the whole text: %s\n", r.Why)
@@ -123,7 +123,7 @@ func TestBashStdinIsJudgedAsAWhole(t *testing.T) {
 	for _, command := range []string{"bash", "python3", "cat", "git commit -F -", "ls; sh", "eval x"} {
 		inv := parse(command, "echo 1")
 		whole := 0
-		for _, r := range inv.Input.Access(Reading{}).Requests {
+		for _, r := range inv.Input.Access(nil).Requests {
 			if r.Permission != "bash" {
 				continue
 			}
@@ -135,14 +135,14 @@ func TestBashStdinIsJudgedAsAWhole(t *testing.T) {
 			}
 		}
 		if whole != 1 {
-			t.Errorf("%s: %+v", command, inv.Input.Access(Reading{}))
+			t.Errorf("%s: %+v", command, inv.Input.Access(nil))
 		}
 		if string(inv.Near()) == string(parse(command, "echo 2").Near()) || string(inv.Near()) == string(parse(command, "").Near()) {
 			t.Errorf("%s: other input is the same call for loops", command)
 		}
 	}
 	without := parse("cat", "")
-	for _, r := range without.Input.Access(Reading{}).Requests {
+	for _, r := range without.Input.Access(nil).Requests {
 		if r.Opaque {
 			t.Errorf("without input: %+v", r)
 		}

@@ -64,7 +64,7 @@ func TestContent(t *testing.T) {
 			continue
 		}
 		var asks []string
-		for _, q := range inv.Input.Access(Reading{}).Requests {
+		for _, q := range inv.Input.Access(nil).Requests {
 			text := q.Permission
 			switch {
 			case q.Outside:

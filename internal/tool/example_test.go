@@ -48,7 +48,7 @@ type linesInput struct{ path string }
 
 func someLines(v values) Input { return &linesInput{v.text("file_path")} }
 
-func (in *linesInput) Access(Reading) Access {
+func (in *linesInput) Access([]string) Access {
 	return Access{Requests: []Request{{Permission: PermissionRead, Pattern: in.path, Path: in.path}}, Prepare: true}
 }
 
@@ -167,7 +167,7 @@ func exampleCall(t *testing.T, r *Registry, conn *agent.Conn, id, input string) 
 	if err != nil {
 		return "", err.Error()
 	}
-	access := inv.Input.Access(Reading{})
+	access := inv.Input.Access(nil)
 	if want := (Request{Permission: PermissionRead, Pattern: access.Requests[0].Path, Path: access.Requests[0].Path}); access.Requests[0] != want {
 		t.Errorf("access %+v, want %+v", access.Requests[0], want)
 	}

@@ -11,16 +11,9 @@ import (
 // What only some tools have to say is in the interfaces below. Whoever needs it asks the
 // input for it, and never for the name of its tool.
 type Input interface {
-	// Access says what a call will touch in a session that reads commands so. It is pure.
-	Access(in Reading) Access
-}
-
-// Reading is how a session reads the commands of bash.
-type Reading struct {
-	Shell []string // that runs them; nil is bash
-	// Wide: the session reaches something of a person's beside its worktree, so all that a command
-	// may name counts as a path.
-	Wide bool
+	// Access says what a call will touch where bash commands are run by this shell;
+	// nil is bash. It is pure.
+	Access(shell []string) Access
 }
 
 // Nearer is an Input with parts that make no difference to what its call does.
@@ -94,7 +87,7 @@ func anEdit(v values) Input {
 }
 
 // Access implements Input.
-func (in *fileInput) Access(Reading) Access {
+func (in *fileInput) Access([]string) Access {
 	a := Access{
 		Requests: []Request{{Permission: in.permission, Pattern: in.path, Path: in.path, Write: in.write}},
 		Prepare:  true,
@@ -129,7 +122,7 @@ func aSearch(permission string, place func(path, pattern string) (string, string
 func asGiven(path, pattern string) (string, string) { return path, pattern }
 
 // Access implements Input. Only a path that is given has to be resolved.
-func (in *searchInput) Access(Reading) Access {
+func (in *searchInput) Access([]string) Access {
 	dir, _ := in.place(in.path, in.pattern)
 	return Access{
 		Requests: []Request{{Permission: in.permission, Pattern: in.pattern, Path: dir, Search: true}},
@@ -146,7 +139,7 @@ func (in *searchInput) Shown() (map[string]string, bool) {
 // Permissions are those that calls of d ask for whatever their input.
 func (d *Definition) Permissions() []string {
 	var all []string
-	for _, r := range d.decode(nil).Access(Reading{}).Requests {
+	for _, r := range d.decode(nil).Access(nil).Requests {
 		if !slices.Contains(all, r.Permission) {
 			all = append(all, r.Permission)
 		}

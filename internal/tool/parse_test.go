@@ -26,7 +26,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil || again.Lenient != 0 || !bytes.Equal(again.JSON, inv.JSON) {
 			t.Fatalf("%s of %q: %q is then %+v, %v", d.Name, text, inv.JSON, again, err)
 		}
-		inv.Input.Access(Reading{})
+		inv.Input.Access(nil)
 	})
 }
 

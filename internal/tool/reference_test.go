@@ -125,7 +125,7 @@ func readExample(t *testing.T, d *Definition) (e example, asks []string) {
 		t.Fatalf("the example of %s is not in the tool's own words: %+v, %v", d.Name, inv, err)
 	}
 	asks = d.Permissions()
-	for _, r := range inv.Input.Access(Reading{}).Requests {
+	for _, r := range inv.Input.Access(nil).Requests {
 		if !slices.Contains(asks, r.Permission) {
 			asks = append(asks, r.Permission)
 		}

@@ -9,7 +9,7 @@ func TestTraits(t *testing.T) {
 			t.Errorf("%s changes nothing, so it destroys nothing and may be repeated: %+v", d.Name, d.Traits)
 		}
 		writes := false
-		for _, r := range d.decode(nil).Access(Reading{}).Requests {
+		for _, r := range d.decode(nil).Access(nil).Requests {
 			writes = writes || r.Write
 		}
 		if d.ReadOnly && writes {

@@ -12,17 +12,6 @@ import (
 // shell may be afterwards.
 func (c *scanner) effects(k *call) (ok, bad dirs) {
 	name := k.name
-	if name == "read" && k.args[0].bare {
-		if names := reads(k); names != nil {
-			c.unclear("%s %s", name, evaluators[name])
-			c.pathArguments(k)
-			d := k.dirs.unset(names...)
-			if len(names) == 1 && !k.fed && !c.facts.unknown {
-				d = d.set(names[0], c.piped.or(""))
-			}
-			return d, d
-		}
-	}
 	if why, is := evaluators[name]; is {
 		c.opaque("%s %s", name, why)
 		c.pathArguments(k)
@@ -39,7 +28,7 @@ func (c *scanner) effects(k *call) (ok, bad dirs) {
 		return c.chdir(k), k.dirs
 	case "pushd", "popd", "chdir":
 		c.pathArguments(k)
-		return stacked(c, k), k.dirs
+		return lostDirs, k.dirs
 	case "exit":
 		if len(k.args) == 1 || len(k.args) == 2 && k.args[1].number() {
 			return noDirs, noDirs
@@ -68,34 +57,6 @@ func (c *scanner) effects(k *call) (ok, bad dirs) {
 	}
 	c.pathArguments(k)
 	return k.dirs, k.dirs
-}
-
-// reads are the variables that read sets; nil where its text does not say them all.
-func reads(k *call) []string {
-	var names []string
-	for i := 1; i < len(k.args); i++ {
-		w := k.args[i]
-		switch {
-		case !w.fixed:
-			return nil
-		case len(w.value) > 1 && w.value[0] == '-':
-			letters := w.value[1:]
-			if at := strings.IndexAny(letters, "dnNptu"); at >= 0 {
-				if at == len(letters)-1 {
-					i++ // its value
-				}
-				letters = letters[:at]
-			}
-			if strings.Trim(letters, "rs") != "" {
-				return nil
-			}
-		case !syntax.ValidName(w.value) || steers(w.value):
-			return nil
-		default:
-			names = append(names, w.value)
-		}
-	}
-	return names
 }
 
 // movers change the shell's directory; chdir is cd in dash.
@@ -159,7 +120,6 @@ func (c *scanner) declaration(d dirs, s *syntax.Stmt, n *syntax.DeclClause) {
 		c.opaque("nameref makes a variable stand for another")
 	}
 	exports := n.Variant.Value == "export"
-	c.facts.wild = c.facts.wild || n.Variant.Value == "readonly"
 	for _, a := range n.Args {
 		switch {
 		case a.Naked && a.Name == nil:
@@ -170,9 +130,8 @@ func (c *scanner) declaration(d dirs, s *syntax.Stmt, n *syntax.DeclClause) {
 				c.opaque("%s %s can make a variable that evaluates what it is set to", n.Variant.Value, shorten(w.text))
 			}
 			c.facts.arrays = c.facts.arrays || strings.ContainsAny(w.value, "aA")
-			c.facts.wild = c.facts.wild || strings.Contains(w.value, "r") // what is assigned then is not
 		default:
-			c.assign(d, a, exports, false)
+			c.assign(d, a, exports)
 			if a.Value != nil && c.facts.list == "" && mayBeList(c.word(a.Value)) {
 				c.facts.list = c.slice(a.Pos().Offset(), a.End().Offset())
 			}
@@ -199,87 +158,28 @@ func (c *scanner) chdir(k *call) dirs {
 	for len(args) > 0 && args[0].fixed && (args[0].value == "--" || args[0].value == "-L") {
 		args = args[1:]
 	}
-	old := k.dirs.here()
-	if c.facts.unknown {
-		old = nil
-	}
 	if len(args) == 0 {
-		return atHome(c, k.dirs).set("OLDPWD", old)
+		return dirsOf(c.home)
 	}
 	if len(args) > 1 || k.more {
 		c.resolve(k.dirs, args[0].text, word{text: args[0].text}, false)
-		return k.dirs.elsewhere().set("OLDPWD", old)
+		return lostDirs
 	}
 	w := args[0]
-	if w.fixed && w.value == "-" {
-		if v := valueOf(c, k.dirs, "OLDPWD"); v != nil {
-			return returnedTo(c, k.dirs, v).set("OLDPWD", old)
-		}
+	c.resolve(k.dirs, w.text, w, false)
+	to, known := c.literal(w)
+	if !known || w.pattern || strings.HasPrefix(to, "-") || to == "" {
+		return lostDirs
 	}
-	for _, f := range fieldsOf(c, k.dirs, w) {
-		c.resolve(k.dirs, f.text, f, false)
-	}
-	to, _ := entered(c, k.dirs, w)
-	return to.set("OLDPWD", old)
+	return k.dirs.enter(to, c.workdir != "")
 }
 
-// entered is d after "cd w", where that is known.
-func entered(c *scanner, d dirs, w word) (to dirs, known bool) {
-	to = noDirs
-	for _, f := range fieldsOf(c, d, w) {
-		name, known := c.literal(f)
-		switch {
-		case !known, f.pattern, f.parted, strings.HasPrefix(name, "-"), name == "" && !f.made:
-			return d.elsewhere(), false
-		case name == "":
-			to = to.or(d).or(atHome(c, d)) // with quotes, and without
-		default:
-			to = to.or(d.enter(name, c.workdir != ""))
-		}
+// dirsOf is a known absolute place.
+func dirsOf(dir string) dirs {
+	if dir == "" {
+		return lostDirs
 	}
-	return to, to.reached()
-}
-
-// atHome is d in the home directory.
-func atHome(c *scanner, d dirs) dirs {
-	if c.home == "" {
-		return d.elsewhere()
-	}
-	return d.at(c.home)
-}
-
-// returnedTo is d in a directory that the shell was in.
-func returnedTo(c *scanner, d dirs, v values) dirs {
-	to := noDirs
-	for _, s := range v {
-		if s != "" { // else it was in none, and the command fails
-			to = to.or(d.enter(s, c.workdir != ""))
-		}
-	}
-	if !to.reached() {
-		return d.elsewhere()
-	}
-	return to
-}
-
-// pushed is the name by which the directory is known that popd goes back to; no variable has it.
-const pushed = "pushd"
-
-// stacked is where pushd and popd lead to, where there is one directory to go back to at most.
-func stacked(c *scanner, k *call) dirs {
-	key := startDir + pushed
-	there, has := k.dirs.known[key]
-	d := k.dirs.unset("OLDPWD", key)
-	switch w := k.args[len(k.args)-1]; {
-	case c.facts.unknown, k.more:
-	case k.name == "popd" && has && len(k.args) == 1:
-		return returnedTo(c, d, there)
-	case k.name == "pushd" && !has && len(k.args) == 2 && !strings.HasPrefix(w.value, "-") && !strings.HasPrefix(w.value, "+"):
-		c.facts.used = true
-		to, _ := entered(c, d, w)
-		return to.set(key, k.dirs.here())
-	}
-	return d.elsewhere()
+	return dirs{list: []string{dir}}
 }
 
 // setOptions judges set: options that stop a script early or name parameters.
@@ -300,8 +200,6 @@ func (f *findings) setOptions(k *call) {
 			}
 		case w.fixed && w.value != "" && w.value[0] != '-' && w.value[0] != '+':
 			return
-		case w.fixed && len(w.value) > 1 && strings.Trim(w.value[1:], "eufChxv") == "":
-			f.unclear("set %s can change how later commands are read", shorten(w.text)) // and what is printed of them
 		default:
 			f.opaque("set %s can change how later commands are read", shorten(w.text))
 		}

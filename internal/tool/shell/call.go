@@ -37,11 +37,11 @@ func (c *scanner) call(d dirs, s *syntax.Stmt, n *syntax.CallExpr) (ok, bad dirs
 		return d, d
 	}
 	for _, a := range n.Assigns {
-		c.assign(d, a, len(n.Args) > 0, len(n.Args) > 0 && n.Args[0].Lit() == "read")
+		c.assign(d, a, len(n.Args) > 0)
 	}
 	if len(n.Args) == 0 {
 		c.assignments(n)
-		return holds(c, d, n.Assigns)
+		return d, d
 	}
 	k := &call{dirs: d, end: n.End().Offset(), args: make([]word, len(n.Args)), assigns: len(n.Assigns) > 0}
 	if k.assigns && !slices.ContainsFunc(n.Assigns, func(a *syntax.Assign) bool { return !c.harmless(a) }) {
@@ -66,82 +66,7 @@ func (c *scanner) call(d dirs, s *syntax.Stmt, n *syntax.CallExpr) (ok, bad dirs
 	if k.fed && slices.ContainsFunc(k.args, func(w word) bool { return w.value == "exec" }) {
 		c.facts.fed = true
 	}
-	ok, bad = c.run(k, c.slice(start, k.end))
-	for _, a := range n.Assigns {
-		if a.Name != nil {
-			ok, bad = ok.unset(a.Name.Value), bad.unset(a.Name.Value) // some shells keep it
-		}
-	}
-	return ok, bad
-}
-
-// holds is what is known behind assignments that stand alone, if they succeed and if they fail: the
-// last substitution in them decides.
-func holds(c *scanner, d dirs, list []*syntax.Assign) (ok, bad dirs) {
-	if c.facts.unknown {
-		return d, d
-	}
-	for i, a := range list {
-		if a.Name == nil {
-			return lostDirs, lostDirs
-		}
-		name := a.Name.Value
-		switch {
-		case a.Array != nil && a.Index == nil && !a.Append:
-			d = d.unset(name).set(name+elements, elementsOf(c, d, a.Array))
-		case a.Append || a.Naked || a.Index != nil || a.Array != nil:
-			d = d.unset(name)
-		default:
-			v := evaluate(c, d, a.Value, asValue)
-			if made := temporaryFile(c, d, a.Value); made != nil && i == len(list)-1 {
-				return d.set(name, made), d.set(name, v)
-			}
-			d = d.set(name, v)
-		}
-	}
-	return d, d
-}
-
-// elements stands behind the name of an array, for the values of its elements.
-const elements = "[@]"
-
-func elementsOf(c *scanner, d dirs, a *syntax.ArrayExpr) values {
-	all := values{}
-	for _, e := range a.Elems {
-		if e.Index != nil || e.Value == nil {
-			return nil
-		}
-		v := evaluate(c, d, e.Value, asWord).each(func(s string) values {
-			if strings.Contains(s, gap) {
-				return nil
-			}
-			return named(s)
-		})
-		if all = all.or(v...); v == nil || all == nil {
-			return nil
-		}
-	}
-	return all
-}
-
-// temporaryFile is what mktemp alone gives when it succeeds, which is never nothing; nil where n is
-// another word.
-func temporaryFile(c *scanner, d dirs, n *syntax.Word) values {
-	if n == nil || len(n.Parts) != 1 {
-		return nil
-	}
-	part := n.Parts[0]
-	if q, is := part.(*syntax.DblQuoted); is && len(q.Parts) == 1 {
-		part = q.Parts[0]
-	}
-	s, is := part.(*syntax.CmdSubst)
-	if !is || len(s.Stmts) != 1 {
-		return nil
-	}
-	if call, is := s.Stmts[0].Cmd.(*syntax.CallExpr); !is || len(call.Args) == 0 || call.Args[0].Lit() != "mktemp" {
-		return nil
-	}
-	return printedBy(c, d, s)
+	return c.run(k, c.slice(start, k.end))
 }
 
 // redirPos is where a redirection begins.
@@ -179,7 +104,7 @@ func (c *scanner) listed(k *call, text string) {
 	several := arities[k.name] > 1 // words say what kind of command it is
 	if several {
 		if i := unknownKind(k); i > 0 {
-			c.unclear("which %s command it is, %s, is only known at run time", k.args[0].value, shorten(k.args[i].text))
+			c.opaque("which %s command it is, %s, is only known at run time", k.args[0].value, shorten(k.args[i].text))
 		}
 	}
 	short := c.plainForm(k.args, k.redir, text)
@@ -202,7 +127,7 @@ func (c *scanner) listed(k *call, text string) {
 	if short != text {
 		written.Prefixed = k.variables != ""
 		c.command(written)
-		written = Command{Text: short, Variables: k.variables, Save: save, Dir: dir, Apart: apart}
+		written = Command{Text: short, Also: written.Also, Variables: k.variables, Save: save, Dir: dir, Apart: apart}
 	}
 	written.Program = program
 	c.command(written)
@@ -279,14 +204,12 @@ func needsNoQuotes(s string) bool {
 	return s != ""
 }
 
-// assign judges an assignment. passed: programs get the variable. reading: it is for read alone.
-func (c *scanner) assign(d dirs, a *syntax.Assign, passed, reading bool) {
+// assign judges an assignment. passed: programs get the variable.
+func (c *scanner) assign(d dirs, a *syntax.Assign, passed bool) {
 	if a.Name == nil || !syntax.ValidName(a.Name.Value) {
 		// The parser takes some words for assignments that bash takes for commands.
 		c.opaque("it may set a variable, or run a command of that name")
-	} else if value, known := c.value(a); passed && a.Name.Value == "IFS" && reading {
-		c.unclear("it sets IFS, which may change what read does") // and nothing else
-	} else if passed {
+	} else if value, known := c.value(a); passed {
 		c.passed(a.Name.Value, value, known)
 	} else if name := a.Name.Value; steers(name) && (!known || !Harmless(name, value)) {
 		c.assigned(name)
@@ -296,7 +219,6 @@ func (c *scanner) assign(d dirs, a *syntax.Assign, passed, reading bool) {
 		c.subscript(d, a.Index)
 	}
 	if a.Value != nil {
-		later(c, d, a.Value)
 		c.words(d, a.Value)
 	}
 	if a.Array != nil {
@@ -305,8 +227,6 @@ func (c *scanner) assign(d dirs, a *syntax.Assign, passed, reading bool) {
 				c.subscript(d, e.Index)
 			}
 			if e.Value != nil {
-				searches(c, d, c.word(e.Value))
-				later(c, d, e.Value)
 				c.words(d, e.Value)
 			}
 		}

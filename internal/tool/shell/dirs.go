@@ -12,12 +12,9 @@ const maxDirs = 4
 // dirs are the directories that the shell may be in, each absolute or relative
 // to where the command starts ("" is that place). None at all means that the
 // place in the text is not reached.
-//
-// With them comes what is known of variables there.
 type dirs struct {
-	list  []string
-	lost  bool // it may be anywhere
-	known known
+	list []string
+	lost bool // it may be anywhere
 }
 
 func startDirs() dirs { return dirs{list: []string{""}} }
@@ -29,7 +26,7 @@ var (
 
 // only is the one directory that d is; apart where there are more, or none is known.
 func (d dirs) only() (dir string, apart bool) {
-	if d.lost || len(d.list) != 1 || !exact(d.list[0]) {
+	if d.lost || len(d.list) != 1 {
 		return "", true
 	}
 	return d.list[0], false
@@ -37,17 +34,10 @@ func (d dirs) only() (dir string, apart bool) {
 
 // or is wherever d or e may be.
 func (d dirs) or(e dirs) dirs {
-	switch {
-	case !e.reached():
-		return d
-	case !d.reached():
-		return e
-	}
-	d.known = d.known.or(e.known)
 	if d.lost || e.lost {
-		return d.elsewhere()
+		return lostDirs
 	}
-	if slices.Equal(d.list, e.list) {
+	if len(e.list) == 0 || slices.Equal(d.list, e.list) {
 		return d
 	}
 	all := slices.Clone(d.list)
@@ -57,52 +47,39 @@ func (d dirs) or(e dirs) dirs {
 		}
 	}
 	if len(all) > maxDirs {
-		return d.elsewhere()
+		return lostDirs
 	}
-	d.list = all
-	return d
+	return dirs{list: all}
 }
 
-// reached reports whether the place in the text is.
-func (d dirs) reached() bool { return d.lost || len(d.list) > 0 }
-
-// elsewhere is d where the shell may be anywhere.
-func (d dirs) elsewhere() dirs { return dirs{lost: true, known: d.known} }
-
-// at is d in the directory dir.
-func (d dirs) at(dir string) dirs { return dirs{list: []string{dir}, known: d.known} }
-
-// entered is d after "cd to". The shell drops ".." together with the name before
+// enter is d after "cd to". The shell drops ".." together with the name before
 // it, links or not, and so does this. From the directory in which the command starts,
 // whose own path may have links, no ".." leads to a known place. Nor does one behind a name
 // with another name behind it: where there is no such place, bash goes where the kernel
 // does, which follows links.
 func (d dirs) enter(to string, started bool) dirs {
+	if d.lost && !path.IsAbs(to) {
+		return lostDirs
+	}
 	if path.IsAbs(to) {
 		if returns(to) {
-			return d.elsewhere()
+			return lostDirs
 		}
-		return d.at(path.Clean(to))
-	}
-	from := d.list
-	if rest, is := strings.CutPrefix(to, startDir); is {
-		from, to = []string{""}, "./"+rest
-	} else if d.lost {
-		return d
+		return dirs{list: []string{path.Clean(to)}}
 	}
 	out := noDirs
-	for _, dir := range from {
+	for _, dir := range d.list {
 		if returns(dir + "/" + to) {
-			return d.elsewhere()
+			return lostDirs
 		}
 		next := path.Clean(path.Join(dir, to))
 		if next == "." {
 			next = ""
 		}
 		if started && (next == ".." || strings.HasPrefix(next, "../")) {
-			return d.elsewhere()
+			return lostDirs
 		}
-		out = out.or(d.at(next))
+		out = out.or(dirs{list: []string{next}})
 	}
 	return out
 }
@@ -128,7 +105,7 @@ func returns(p string) bool {
 // names are the paths that name may lead to, as the kernel would follow them;
 // nil where that is not known.
 func (d dirs) names(name string) []string {
-	if path.IsAbs(name) || strings.HasPrefix(name, startDir) {
+	if path.IsAbs(name) {
 		return []string{name}
 	}
 	if d.lost {

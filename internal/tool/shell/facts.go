@@ -9,10 +9,6 @@ type facts struct {
 	// array's elements; "" for none.
 	list string
 
-	// unknown: nothing is known of variables. used: something was known of one, or would have
-	// been. wild: it has what may change variables in ways that its text does not say.
-	unknown, used, wild bool
-
 	// fed: the shell itself is given other input, and with it what runs from there on.
 	fed bool
 

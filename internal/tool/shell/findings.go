@@ -14,14 +14,8 @@ type findings struct {
 	facts *facts // of the whole text
 }
 
-// opaque notes the reason; the first one stays. What variables have is not known then.
+// opaque notes the reason; the first one stays.
 func (f *findings) opaque(format string, args ...any) {
-	f.facts.wild = true
-	f.unclear(format, args...)
-}
-
-// unclear is opaque for what leaves the shell's variables as its text says.
-func (f *findings) unclear(format string, args ...any) {
 	if !f.out.Opaque {
 		f.out.Opaque, f.out.Why = true, fmt.Sprintf(format, args...)
 	}

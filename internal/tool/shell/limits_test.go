@@ -38,7 +38,7 @@ func TestLimits(t *testing.T) {
 	if r := Scan(strings.Repeat("a;", maxCommands-1), Options{}); r.Opaque || len(r.Commands) != maxCommands-1 {
 		t.Errorf("%d commands: opaque %v, %d found", maxCommands-1, r.Opaque, len(r.Commands))
 	}
-	if r := Scan("cat "+strings.Repeat("a/b ", 3)+"x$(b 1)", Options{}); len(r.Paths) != 2 {
+	if r := Scan("cat "+strings.Repeat("a/b ", 3)+"x$(seq 1)", Options{}); len(r.Paths) != 2 {
 		t.Errorf("a path twice: %+v", r.Paths)
 	}
 	var many strings.Builder

@@ -18,7 +18,7 @@ func travels(text string) bool {
 // the next one runs then, wherever the shell is at that moment.
 func (c *scanner) lines(d dirs, list []*syntax.Stmt) {
 	constants := strings.Contains(c.src, "readonly") || strings.Contains(c.src, "declare") || strings.Contains(c.src, "typeset")
-	if !travels(c.src) && !strings.Contains(c.src, "$") || !constants && !mayBreak(c.src) {
+	if !travels(c.src) || !constants && !mayBreak(c.src) {
 		c.list(d, list)
 		return
 	}
@@ -33,7 +33,6 @@ func (c *scanner) lines(d dirs, list []*syntax.Stmt) {
 			d = lostDirs
 		case failing:
 			d = end.or(d) // what ends the script may not have been reached
-			d.known = nil
 		default:
 			d = end
 		}

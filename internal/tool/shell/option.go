@@ -58,7 +58,7 @@ func (c *scanner) otherReadings(k *call) []string {
 	words := make([]string, 0, 4)
 	for i := 0; i < len(open); i++ {
 		if len(all) > maxReadings || i > 20*maxReadings {
-			c.unclear("%s has more options before its command than can be judged", k.name)
+			c.opaque("%s has more options before its command than can be judged", k.name)
 			return nil
 		}
 		p := open[i]

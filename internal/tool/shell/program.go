@@ -84,7 +84,7 @@ func (c *scanner) program(k *call, in *interpreter) *Program {
 		return nil
 	}
 	if len(found) > maxFiles {
-		c.unclear("which of its arguments %s runs, is not known", k.name)
+		c.opaque("which of its arguments %s runs, is not known", k.name)
 		found = found[:maxFiles]
 	}
 	p := &Program{}
@@ -93,7 +93,7 @@ func (c *scanner) program(k *call, in *interpreter) *Program {
 		w := k.args[at.arg]
 		f, known := c.fileOf(w, at)
 		if !known {
-			c.unclear("where %s is, is only known at run time", shorten(w.text))
+			c.opaque("where %s is, is only known at run time", shorten(w.text))
 			return nil
 		}
 		if !f.Moved {
@@ -138,12 +138,12 @@ func (c *scanner) fileOf(w word, at fileAt) (f File, known bool) {
 		}
 	}
 	f = File{Word: name, Names: at.dirs.names(name), Script: at.arg > 0, Moved: at.moved, pattern: w.pattern}
-	if f.Names == nil && at.dirs.lost || slices.ContainsFunc(f.Names, func(n string) bool { return !exact(n) }) {
+	if f.Names == nil && at.dirs.lost {
 		f.Names = []string{name}
-		c.unclear("which file %s is, depends on a directory that is only known at run time", shorten(w.text))
+		c.opaque("which file %s is, depends on a directory that is only known at run time", shorten(w.text))
 	}
 	if slices.ContainsFunc(f.Names, returns) {
-		c.unclear("which file %s is, depends on links", shorten(w.text))
+		c.opaque("which file %s is, depends on links", shorten(w.text))
 	}
 	return f, true
 }

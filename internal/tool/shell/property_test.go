@@ -32,11 +32,8 @@ func check(t testing.TB, shell, text string) (judged bool) {
 	}
 	for _, file := range x.files {
 		if !Denied(t, shell, text, file) {
-			t.Errorf("%s -c %q: it wrote %q, and rules that deny an edit of that do not deny it: %+v", shell, text, file, r.Writes)
+			t.Errorf("%s -c %q: it wrote %q, and rules that deny an edit of that do not deny it: %q", shell, text, file, r.Writes)
 		}
-	}
-	if x.reached && !reaches(Scan(text, Options{Home: "/w", Shell: []string{shell}, Wide: true})) {
-		t.Errorf("%s -c %q: it read below %s, and names no path there", shell, text, reachable)
 	}
 	for _, name := range x.trace {
 		if !slices.ContainsFunc(r.Commands, func(c Command) bool { return explains(c.Text, []string{name}) || begins(c.Text, name) }) {
@@ -59,18 +56,6 @@ func runsFile(r Result, file string) bool {
 				return name == file || f.pattern && err == nil && matches
 			})
 		})
-	})
-}
-
-// reaches reports whether r names something below reachable, or what is not known.
-func reaches(r Result) bool {
-	return slices.ContainsFunc(slices.Concat(r.Paths, r.Writes), func(p Path) bool {
-		at := p.Name
-		if !path.IsAbs(at) {
-			at = path.Join("/w", at)
-		}
-		at = path.Clean(at)
-		return p.Name == "" || at == "/" || at == reachable || strings.HasPrefix(at, reachable+"/")
 	})
 }
 
@@ -232,14 +217,6 @@ func TestOracleSees(t *testing.T) {
 		}
 		if x := execute(t, shell, "echo x 1<in >/dev/stdout"); !slices.Equal(x.files, []string{"/w/in"}) {
 			t.Errorf("%s: files %q", shell, x.files)
-		}
-	}
-	for text, want := range map[string]bool{
-		"cat /m/s": true, "cat d": false, "cat ../m/s": true, "dd if=/m/s": true, "fold -f/m/d/f": true, "echo /m/*": true, "ls /m/d": true,
-		"x=/m/s; read y <$x": true, "echo $(</m/s)": true, "find / -maxdepth 1": false, "find /m": true, "test -f /m/s": false, "cat / in": false,
-	} {
-		if x := execute(t, "bash", text); x.reached != want {
-			t.Errorf("%q: read below %s: %v", text, reachable, x.reached)
 		}
 	}
 	if x := execute(t, "dash", `$'\'; touch FLAG #'`); len(x.programs) != 1 {

@@ -114,16 +114,6 @@ func (f *findings) from(n int, w word) {
 
 // target lists the target of a redirection.
 func (c *scanner) target(d dirs, w word, write bool) {
-	for _, f := range targetsOf(c, d, w) {
-		if f.parted {
-			f = word{text: f.text} // one file, but which one is not known
-		}
-		targetFile(c, d, f, write)
-	}
-}
-
-// targetFile lists one target of a redirection.
-func targetFile(c *scanner, d dirs, w word, write bool) {
 	// /dev/null keeps nothing, and writing to what is open already is no edit, if
 	// it was not opened for reading. A sandbox's /dev is its runtime's and not the
 	// tools'.

@@ -185,7 +185,7 @@ func judge(t *testing.T, registry *tool.Registry, stack *policy.Stack, command s
 		return policy.Verdict{Action: policy.Deny}
 	}
 	var requests []policy.Request
-	for _, r := range inv.Input.Access(tool.Reading{}).Requests {
+	for _, r := range inv.Input.Access(nil).Requests {
 		if !r.Outside {
 			requests = append(requests, policy.Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Save: r.Save, Also: r.Also})
 		}

@@ -62,7 +62,7 @@ func unknownKind(k *call) int {
 
 // looseKind notes that w, a word of k up to the last of its kind, may be any words.
 func (f *findings) looseKind(k *call, w word) {
-	f.unclear("which %s command it is, behind %s, is only known at run time", k.name, shorten(w.text))
+	f.opaque("which %s command it is, behind %s, is only known at run time", k.name, shorten(w.text))
 }
 
 // openKind reports whether words that are added to k can say what kind of command

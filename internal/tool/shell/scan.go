@@ -46,9 +46,6 @@ type Options struct {
 	// Shell is the shell that reads the command: its name or path, and its
 	// options. None is bash.
 	Shell []string
-	// Wide: every argument counts as a path, but of programs that print theirs, and so does the
-	// directory of every wildcard.
-	Wide bool
 }
 
 // Result is what a command would run and touch.
@@ -112,11 +109,6 @@ type Path struct {
 	// Name is the path: absolute, or relative to where the command starts; ""
 	// where the text does not decide it.
 	Name string
-	// Below: of what is written, Name is a directory that it is below.
-	Below bool
-	// Perhaps: of what is written, it is so only where a program before it fails that gives the
-	// beginning of its name.
-	Perhaps bool
 }
 
 // maxMade is how many commands of a text there is room for from the beginning.
@@ -124,16 +116,7 @@ const maxMade = 64
 
 // Scan scans a command.
 func Scan(command string, o Options) Result {
-	r, f := scan(command, o, false)
-	if f.wild && f.used {
-		r, _ = scan(command, o, true)
-	}
-	return r
-}
-
-// scan scans a command, by what its text says of variables unless unknown.
-func scan(command string, o Options, unknown bool) (Result, *facts) {
-	c := &scanner{findings: findings{&Result{Commands: make([]Command, 0, min(2+len(command)/24, maxMade))}, &facts{unknown: unknown}}, home: o.Home, workdir: o.Workdir, wide: o.Wide}
+	c := &scanner{findings: findings{&Result{Commands: make([]Command, 0, min(2+len(command)/24, maxMade))}, &facts{}}, home: o.Home, workdir: o.Workdir}
 	name := "bash"
 	if len(o.Shell) > 0 {
 		name = path.Base(o.Shell[0])
@@ -141,23 +124,12 @@ func scan(command string, o Options, unknown bool) (Result, *facts) {
 			c.shellOption(name, word{text: option, value: option})
 		}
 	}
-	d := startDirs()
-	if !unknown {
-		// Its first word, and that it has left no directory.
-		zero := values{name}
-		if len(o.Shell) == 0 {
-			zero = values{name, "/bin/" + name}
-		} else {
-			zero = zero.or(o.Shell[0])
-		}
-		d = d.set("0", zero).set("OLDPWD", values{""})
-	}
-	c.read(name, command, d)
+	c.read(name, command, startDirs())
 	c.conclude()
 	if len(c.out.Commands) == 0 {
-		c.unclear("%s", whyNothing)
+		c.opaque("%s", whyNothing)
 	}
-	return *c.out, c.facts
+	return *c.out
 }
 
 // whyNothing is why a text is opaque that has no simple command.
@@ -169,8 +141,6 @@ type scanner struct {
 	findings
 
 	home, workdir string
-	wide          bool   // Options.Wide
-	piped         values // the lines that the command behind a pipe reads; nil where they are not known
 	posix         bool   // the text is read as a POSIX shell reads it, not as bash
 	level         int    // of substitutions and subshells
 	depth         int    // of scripts and wrappers
@@ -180,8 +150,8 @@ type scanner struct {
 	src string // what positions refer to
 	// within is the offset at which the innermost substitution ends; 0 = none.
 	within uint
-	// loops are those of the text.
-	loops map[syntax.Node]loopFacts
+	// moving are the loops in which the directory may change.
+	moving map[syntax.Node]bool
 	// heredocLines are the lines on which a here-document was begun.
 	heredocLines map[uint]bool
 }
@@ -189,6 +159,6 @@ type scanner struct {
 // inner is a scanner for a script inside of c's text.
 func (c *scanner) inner() *scanner {
 	return &scanner{
-		findings: c.findings, home: c.home, workdir: c.workdir, wide: c.wide, posix: c.posix, level: c.level, depth: c.depth + 1, fed: c.fed,
+		findings: c.findings, home: c.home, workdir: c.workdir, posix: c.posix, level: c.level, depth: c.depth + 1, fed: c.fed,
 	}
 }

@@ -1,8 +1,6 @@
 package shell
 
 import (
-	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -32,7 +30,7 @@ func (c *scanner) read(shell, text string, d dirs) {
 	posix.script(text, d)
 	for _, r := range []*Result{bash.out, posix.out} {
 		if r.Opaque {
-			c.unclear("%s", r.Why)
+			c.opaque("%s", r.Why)
 		}
 	}
 	if same := bash.out.lists(posix.out); !same {
@@ -79,8 +77,8 @@ func (c *scanner) script(text string, d dirs) {
 	}
 	c.comments(file)
 	c.heredocLines, c.within = make(map[uint]bool), 0
-	if mayLoop(c.src) && (travels(c.src) || strings.Contains(c.src, "$")) {
-		c.loops = loopsOf(file)
+	if travels(c.src) && mayLoop(c.src) {
+		c.moving = movingLoops(file)
 	}
 	c.lines(d, file.Stmts)
 }
@@ -123,19 +121,16 @@ func (c *scanner) list(d dirs, list []*syntax.Stmt) dirs {
 // stmt scans one statement. It says in which directories the shell may be if
 // the statement succeeds, and if it fails.
 func (c *scanner) stmt(d dirs, s *syntax.Stmt) (ok, bad dirs) {
-	c.redirects(beside(d, s), s.Redirs)
+	c.redirects(d, s.Redirs)
 	if s.Disown || s.Coprocess {
 		c.opaque("it uses a coprocess")
 	}
 	if call, is := s.Cmd.(*syntax.CallExpr); is || s.Cmd == nil {
 		ok, bad = c.call(d, s, call)
 	} else if slices.ContainsFunc(s.Redirs, feeds) {
-		old := c.piped
-		c.piped = nil
 		c.fed++
 		ok, bad = c.compound(d, s)
 		c.fed--
-		c.piped = old
 	} else {
 		ok, bad = c.compound(d, s)
 	}
@@ -151,19 +146,6 @@ func (c *scanner) stmt(d dirs, s *syntax.Stmt) (ok, bad dirs) {
 	return ok, bad
 }
 
-// beside is d without the variables that s sets: whether they have their values when
-// redirections are expanded differs.
-func beside(d dirs, s *syntax.Stmt) dirs {
-	if call, is := s.Cmd.(*syntax.CallExpr); is && len(s.Redirs) > 0 {
-		for _, a := range call.Assigns {
-			if a.Name != nil {
-				d = d.unset(a.Name.Value)
-			}
-		}
-	}
-	return d
-}
-
 // compound scans what is no simple command.
 func (c *scanner) compound(d dirs, s *syntax.Stmt) (ok, bad dirs) {
 	switch cmd := s.Cmd.(type) {
@@ -176,7 +158,7 @@ func (c *scanner) compound(d dirs, s *syntax.Stmt) (ok, bad dirs) {
 	case *syntax.IfClause:
 		d = c.branches(d, cmd)
 	case *syntax.WhileClause:
-		d = c.loop(d, cmd, nil, cmd.Cond, cmd.Do)
+		d = c.loop(d, cmd, cmd.Cond, cmd.Do)
 	case *syntax.ForClause:
 		d = c.forLoop(d, cmd)
 	case *syntax.CaseClause:
@@ -185,11 +167,6 @@ func (c *scanner) compound(d dirs, s *syntax.Stmt) (ok, bad dirs) {
 		c.test(d, cmd.X)
 	case *syntax.DeclClause:
 		c.declaration(d, s, cmd)
-		for _, a := range cmd.Args {
-			if a.Name != nil {
-				d = d.unset(a.Name.Value)
-			}
-		}
 	case *syntax.TimeClause:
 		if cmd.Stmt != nil {
 			return c.stmt(d, cmd.Stmt)
@@ -232,8 +209,6 @@ func (c *scanner) binary(d dirs, cmd *syntax.BinaryCmd) (ok, bad dirs) {
 		first = b.X
 	}
 	ok, bad = c.stmt(d, first)
-	old, lines := c.piped, piping(c, d, first, chain[len(chain)-1].Op)
-	defer func() { c.piped = old }()
 	for _, b := range slices.Backward(chain) {
 		switch b.Op {
 		case syntax.AndStmt:
@@ -250,25 +225,12 @@ func (c *scanner) binary(d dirs, cmd *syntax.BinaryCmd) (ok, bad dirs) {
 				c.facts.duplicate(2, 1)
 			}
 			c.fed++
-			c.piped = lines
 			c.stmt(d, b.Y)
 			c.fed--
-			if lines = nil; c.piped != nil && b.Op == syntax.Pipe {
-				lines = filteredBy(c, d, c.piped, b.Y)
-			}
 			ok, bad = d, d
 		}
 	}
 	return ok, bad
-}
-
-// piping are the lines that what stands behind a pipe reads from s, where something there looks at
-// them.
-func piping(c *scanner, d dirs, s *syntax.Stmt, op syntax.BinCmdOperator) values {
-	if op != syntax.Pipe || c.facts.unknown || !strings.Contains(c.src, "read") && !strings.Contains(c.src, "xargs") {
-		return nil
-	}
-	return inLines(linesOf(c, d, s))
 }
 
 func (c *scanner) branches(d dirs, cmd *syntax.IfClause) dirs {
@@ -284,94 +246,51 @@ func (c *scanner) branches(d dirs, cmd *syntax.IfClause) dirs {
 	return end.or(d)
 }
 
-// loop scans the parts of the loop n, each of whose rounds begins with what each makes of a place;
-// nil makes nothing. What moves in a loop may be anywhere from its second round on, and what it
-// sets may be anything.
-func (c *scanner) loop(d dirs, n syntax.Node, each func(dirs) dirs, parts ...[]*syntax.Stmt) dirs {
-	l := c.loops[n]
-	if l.moves {
-		d = d.elsewhere().unset("OLDPWD", startDir+pushed)
+// loop scans the parts of the loop n. What moves in a loop may be anywhere from
+// its second round on.
+func (c *scanner) loop(d dirs, n syntax.Node, parts ...[]*syntax.Stmt) dirs {
+	if c.moving[n] {
+		d = lostDirs
 	}
 	end := d // it may also run not at all
-	if d = d.unset(slices.Collect(maps.Keys(l.sets))...); each != nil {
-		d = each(d)
-	}
 	for _, list := range parts {
 		d = c.list(d, list)
 	}
 	return d.or(end)
 }
 
-// mayLoop reports whether a text may have a loop that loopsOf looks for.
+// mayLoop reports whether a text may have a loop that movingLoops looks for.
 func mayLoop(text string) bool {
 	return slices.ContainsFunc([]string{"for", "while", "until", "select"}, func(word string) bool { return strings.Contains(text, word) })
 }
 
-// loopFacts are what a loop may do.
-type loopFacts struct {
-	moves bool            // change the directory
-	sets  map[string]bool // variables
-}
-
-// loopsOf are the loops of a file.
-func loopsOf(file *syntax.File) map[syntax.Node]loopFacts {
-	loops := make(map[syntax.Node]loopFacts)
-	var open []syntax.Node // those that the walk is in; loops, subshells, and nil for others
-	// inner has f note something of the loops around, from the innermost on, until one has it.
-	inner := func(f func(*loopFacts) (has bool)) {
-		for _, n := range slices.Backward(open) {
-			if n == nil {
-				continue
-			}
-			l, loop := loops[n]
-			if !loop || f(&l) {
-				return // what a subshell does stays in there
-			}
-			loops[n] = l
-		}
-	}
-	sets := func(name string) {
-		inner(func(l *loopFacts) bool {
-			has := l.sets[name]
-			if l.sets == nil {
-				l.sets = make(map[string]bool)
-			}
-			l.sets[name] = true
-			return has
-		})
-	}
+// movingLoops are the loops of a file that have a command which changes the
+// directory.
+func movingLoops(file *syntax.File) map[syntax.Node]bool {
+	moving := make(map[syntax.Node]bool)
+	var open []syntax.Node // those that the walk is in; loops, and nil for others
 	syntax.Walk(file, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case nil:
 			open = open[:len(open)-1]
 			return true
 		case *syntax.WhileClause, *syntax.ForClause:
-			loops[n] = loopFacts{}
 			open = append(open, n)
 			return true
-		case *syntax.Subshell, *syntax.CmdSubst, *syntax.ProcSubst:
-			open = append(open, n)
-			return true
-		case *syntax.WordIter:
-			sets(n.Name.Value)
-		case *syntax.Assign:
-			if n.Name != nil {
-				sets(n.Name.Value)
-			}
 		case *syntax.CallExpr:
 			if moves(n) {
-				inner(func(l *loopFacts) bool { has := l.moves; l.moves = true; return has })
-			}
-			if slices.ContainsFunc(n.Args, func(w *syntax.Word) bool { return w.Lit() == "read" }) {
-				for _, w := range n.Args {
-					sets(w.Lit())
+				// Those around a loop that is known are known too.
+				for i := len(open) - 1; i >= 0 && !moving[open[i]]; i-- {
+					if open[i] != nil {
+						moving[open[i]] = true
+					}
 				}
 			}
 		}
 		open = append(open, nil)
 		return true
 	})
-	return loops
+	return moving
 }
 
 // moves reports whether a command changes the directory. One that does and is
@@ -383,13 +302,10 @@ func moves(call *syntax.CallExpr) bool {
 }
 
 func (c *scanner) forLoop(d dirs, cmd *syntax.ForClause) dirs {
-	var each func(dirs) dirs
 	switch l := cmd.Loop.(type) {
 	case *syntax.WordIter:
 		c.words(d, l.Items...)
 		c.assigned(l.Name.Value)
-		v := itemsOf(c, d, l)
-		each = func(d dirs) dirs { return d.set(l.Name.Value, v) }
 	case *syntax.CStyleLoop:
 		c.arithmetic(d, l.Init)
 		c.arithmetic(d, l.Cond)
@@ -398,40 +314,8 @@ func (c *scanner) forLoop(d dirs, cmd *syntax.ForClause) dirs {
 	if cmd.Select {
 		c.opaque("select sets a variable to what it reads")
 	}
-	return c.loop(d, cmd, each, cmd.Do)
+	return c.loop(d, cmd, cmd.Do)
 }
-
-// itemsOf are what the variable of a loop gets.
-func itemsOf(c *scanner, d dirs, l *syntax.WordIter) values {
-	for _, n := range l.Items {
-		searches(c, d, c.word(n))
-		later(c, d, n)
-	}
-	if c.facts.unknown || len(l.Items) == 0 {
-		return nil
-	}
-	all := values{}
-	for _, n := range l.Items {
-		v := evaluate(c, d, n, asWord)
-		if numbers.MatchString(n.Lit()) {
-			v = values{anyWord}
-		}
-		all = all.or(v.each(func(s string) values {
-			fields := values{}
-			for f := range strings.SplitSeq(s, gap) {
-				fields = fields.or(named(f)...)
-			}
-			return fields
-		})...)
-		if v == nil || all == nil {
-			return nil
-		}
-	}
-	return all
-}
-
-// numbers are lists of numbers in braces.
-var numbers = regexp.MustCompile(`^\{\d+\.\.\d+\}$`)
 
 func (c *scanner) cases(d dirs, cmd *syntax.CaseClause) dirs {
 	c.words(d, cmd.Word)

@@ -17,7 +17,7 @@ func (f *findings) assigned(name string) {
 	case steers(name):
 		f.opaque("it sets %s, which changes what later commands do", name)
 	case !private(name):
-		f.unclear("it sets %s, which may be a variable of the environment", name)
+		f.opaque("it sets %s, which may be a variable of the environment", name)
 	}
 }
 
@@ -31,8 +31,7 @@ func private(name string) bool {
 // in the text or, without known, is not.
 func (f *findings) passed(name, value string, known bool) {
 	if !known || !Harmless(name, value) {
-		f.facts.wild = f.facts.wild || steers(name)
-		f.unclear("it sets %s, which may change what programs do", shorten(name))
+		f.opaque("it sets %s, which may change what programs do", shorten(name))
 	}
 }
 

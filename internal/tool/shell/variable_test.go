@@ -117,17 +117,3 @@ func TestDocsNameHarmlessVariables(t *testing.T) {
 		t.Errorf("docs/policy.md does not have the table\n%s", table)
 	}
 }
-
-// TestEmptyOperands: an expansion whose operator has no word behind it is read as any other.
-func TestEmptyOperands(t *testing.T) {
-	t.Parallel()
-	for _, op := range []string{"-", ":-", "+", ":+", "#", "##", "%", "%%", "=", ":=", "?", ":?", "/", "//", "/#", "/%", "^", "^^", ",", ",,", "@", "@Q", ":", ":1", ":1:", "[0]", "[0]#", "[@]%"} {
-		for _, text := range []string{"x=a/b; echo >${x" + op + "}", "x=a/b; cat \"${x" + op + "}\" ${x" + op + "}", "for x in a b; do cd ${x" + op + "}; done", "cat ${y" + op + "}", "cat ${#x" + op + "}"} {
-			Scan(text, Options{Home: "/home/tool"}) // it does not fail
-		}
-		r := Scan("x=d/f; echo >${x"+op+"}", Options{Home: "/home/tool"})
-		if remove := strings.Trim(op, "#%") == ""; remove && (len(r.Writes) != 1 || r.Writes[0].Name != "d/f") {
-			t.Errorf("${x%s}: writes %+v, want d/f", op, r.Writes)
-		}
-	}
-}

@@ -24,9 +24,6 @@ type word struct {
 	bare bool
 	// tilde: it begins with a "~" that stands for a home directory.
 	tilde bool
-	// made: value is what the shell makes of it, with what is not known to the letter. parted: a
-	// redirection may take it for another one.
-	made, parted bool
 }
 
 // tildeHolds reports whether a word that is written so begins with a home directory: nothing
@@ -194,7 +191,7 @@ func (w word) number() bool {
 	if w.fixed {
 		return digits(strings.TrimPrefix(w.value, "-"))
 	}
-	if w.node == nil || len(w.node.Parts) != 1 {
+	if len(w.node.Parts) != 1 {
 		return false
 	}
 	part := w.node.Parts[0]

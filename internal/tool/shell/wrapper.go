@@ -88,7 +88,7 @@ func (c *scanner) wrapped(k *call, name string, w wrapper) (ok, bad dirs) {
 	}
 	if len(rest) == 0 {
 		if w.more {
-			c.unclear("%s runs what it reads", name)
+			c.opaque("%s runs what it reads", name)
 		}
 		return here, here
 	}
@@ -98,18 +98,17 @@ func (c *scanner) wrapped(k *call, name string, w wrapper) (ok, bad dirs) {
 	}
 	c.renewed(in, name, w, k.args[1:len(k.args)-len(rest)])
 	if moved {
-		in.dirs = in.dirs.elsewhere()
+		in.dirs = lostDirs
 	}
 	if w.more {
 		text, known := w.placeholder(k.args[1 : len(k.args)-len(rest)])
 		if !known {
-			c.unclear("what %s replaces is only known at run time", name)
+			c.opaque("what %s replaces is only known at run time", name)
 		}
 		replace(in.args, text)
 	}
 	if in.more {
 		c.extended(name, in)
-		addedPaths(c, k, in, name)
 	}
 	ok, bad = c.run(in, c.slice(rest[0].start, k.end))
 	if !w.shell || len(k.redir) > 0 && name == "exec" {
@@ -182,7 +181,7 @@ func replace(args []word, text string) {
 	}
 	for i := range args {
 		if before, _, found := strings.Cut(args[i].value, text); found {
-			args[i].value, args[i].fixed, args[i].pattern, args[i].bare, args[i].node = before, false, false, false, nil
+			args[i].value, args[i].fixed, args[i].pattern, args[i].bare = before, false, false, false
 		}
 	}
 }
@@ -198,7 +197,7 @@ func (c *scanner) extended(name string, k *call) {
 	_, wraps := wrappers[inner]
 	_, open := files(c, k, interpreterOf(inner))
 	if wraps || open || openKind(k) || shells[inner] || inner == "find" || inner == "test" || inner == "[" || inner == "printf" {
-		c.unclear("%s gives %s arguments that are not in the text", name, inner)
+		c.opaque("%s gives %s arguments that are not in the text", name, inner)
 	}
 }
 
@@ -283,16 +282,16 @@ var shells = setOf("sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "rbash")
 func (c *scanner) shellScript(k *call, name string) {
 	if k.anew && strings.HasSuffix(name, "bash") {
 		// Without SHLVL it takes itself for the first shell of a connection.
-		c.unclear("%s may run its start-up file first, in an environment that is not this shell's", name)
+		c.opaque("%s may run its start-up file first, in an environment that is not this shell's", name)
 	}
 	for i := 1; i < len(k.args); i++ {
 		w := k.args[i]
 		if logsIn(w) {
-			c.unclear("%s %s runs start-up files first, which the home directory may have", name, shorten(w.text))
+			c.opaque("%s %s runs start-up files first, which the home directory may have", name, shorten(w.text))
 		}
 		switch {
 		case !w.fixed:
-			c.unclear("what %s runs is only known at run time", name)
+			c.opaque("what %s runs is only known at run time", name)
 			return
 		case w.value != "-" && !strings.HasPrefix(w.value, "-") && !strings.HasPrefix(w.value, "+"):
 			return // a file, which is the shell's affair
@@ -303,7 +302,7 @@ func (c *scanner) shellScript(k *call, name string) {
 			return
 		}
 	}
-	c.unclear("what %s runs is read from its input", name)
+	c.opaque("what %s runs is read from its input", name)
 }
 
 // logsIn reports whether an argument, if it is an option, makes a shell a login shell.
@@ -319,7 +318,7 @@ func (f *findings) shellOption(name string, w word) bool {
 		return true
 	}
 	if len(w.value) < 2 || w.value[0] != '-' && w.value[0] != '+' || w.value[1] == '-' || strings.Trim(w.value[1:], "celuxv") != "" {
-		f.unclear("%s: its option %s is not known here", name, shorten(w.text))
+		f.opaque("%s: its option %s is not known here", name, shorten(w.text))
 		return false
 	}
 	return true
@@ -330,13 +329,13 @@ func (f *findings) shellOption(name string, w word) bool {
 func (c *scanner) scriptArgument(k *call, name string, i int) {
 	if i >= len(k.args) {
 		if k.more {
-			c.unclear("what %s runs is only known at run time", name)
+			c.opaque("what %s runs is only known at run time", name)
 		}
 		return
 	}
 	w := k.args[i]
 	if !w.fixed || strings.HasPrefix(w.value, "-") || strings.HasPrefix(w.value, "+") {
-		c.unclear("the script of %s -c is only known at run time", name)
+		c.opaque("the script of %s -c is only known at run time", name)
 		return
 	}
 	in := c.inner()
@@ -344,11 +343,9 @@ func (c *scanner) scriptArgument(k *call, name string, i int) {
 		in.home = ""
 	}
 	before := len(c.out.Commands)
-	d := k.dirs
-	d.known = nil // it has those of its environment
-	in.read(name, w.value, d)
+	in.read(name, w.value, k.dirs)
 	if len(c.out.Commands) == before {
-		c.unclear("%s", whyNothing) // as a text of its own would be
+		c.opaque("%s", whyNothing) // as a text of its own would be
 	}
 }
 
@@ -359,19 +356,19 @@ var findRuns = []string{"-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprin
 // known.
 func (c *scanner) find(k *call) {
 	if k.more {
-		c.unclear("find gets arguments that are not in the text")
+		c.opaque("find gets arguments that are not in the text")
 	}
 	for i := 1; i < len(k.args); i++ {
 		w := k.args[i]
 		switch {
 		case !w.fixed && !w.pattern:
-			c.unclear("find has the argument %s, which may be an action", shorten(w.text))
+			c.opaque("find has the argument %s, which may be an action", shorten(w.text))
 		case w.pattern:
 			if slices.ContainsFunc(findRuns, func(name string) bool { return mayBecome(w.text, name) }) {
-				c.unclear("find has the argument %s, which files of the right names make an action", shorten(w.text))
+				c.opaque("find has the argument %s, which files of the right names make an action", shorten(w.text))
 			}
 		case slices.Contains(findRuns, w.value):
-			c.unclear("find %s runs commands, writes or deletes", w.value)
+			c.opaque("find %s runs commands, writes or deletes", w.value)
 			if strings.HasPrefix(w.value, "-exec") || strings.HasPrefix(w.value, "-ok") {
 				i = c.findAction(k, i+1)
 			}
@@ -393,7 +390,7 @@ func (c *scanner) findAction(k *call, i int) (end int) {
 	last := k.args[end-1].end
 	in := &call{args: k.args[i:end], end: last, dirs: k.dirs, more: true, anew: k.anew, homeless: k.homeless}
 	if strings.HasSuffix(k.args[i-1].value, "dir") {
-		in.dirs = in.dirs.elsewhere() // it runs where each file is
+		in.dirs = lostDirs // it runs where each file is
 	}
 	c.depth++
 	c.run(in, c.slice(in.args[0].start, last))
