@@ -224,6 +224,7 @@ func (p *ciReport) fetchPatch(ctx context.Context, c *client.Client, session str
 	}
 	p.result.Patch = resultPatch{File: "changes.patch", Bytes: maxReportPatch + 1 - in.N}
 	p.result.Changes.Stale = p.result.Changes.Stale || r.Stale() > 0
+	p.result.Patch.LeftOut, p.result.Patch.Unreadable = r.Missing()
 	if err := badPatch("it", session, r); err != nil {
 		p.miss("changes.patch", err)
 	}
@@ -251,6 +252,7 @@ func (r *runCommand) finishReport(ctx context.Context, argv []string, err error)
 	if a := p.result.Artifacts; a != nil && len(a.Unmatched) > 0 && !r.quiet {
 		r.say("no file matches --artifact %s", line(strings.Join(a.Unmatched, ", ")))
 	}
+	p.missVast(r.report.Diff)
 	err = r.missed(ctx, err)
 	r.sumUp(err)
 	if len(p.cases) == 0 {
@@ -277,6 +279,20 @@ func (r *runCommand) finishReport(ctx context.Context, argv []string, err error)
 		}
 	}
 	return err
+}
+
+// missVast says which files the patch lacks since git takes none of that size: nobody has them when the
+// session is over.
+func (p *ciReport) missVast(changes *client.Changes) {
+	const most = 512 << 20
+	if changes == nil || p.result.Patch.File == "" {
+		return
+	}
+	for i := range changes.Items {
+		if x := &changes.Items[i]; x.Kind == "file" && x.Size > most {
+			p.miss("changes.patch", fmt.Errorf("%s has %s, and files of more than %s are in no patch; add --artifact for it, or run with --apply", changeName(x), bytesShort(x.Size), bytesShort(most)))
+		}
+	}
 }
 
 // missed says what the report lacks, which is a failure of toolctl's own where there was

@@ -119,6 +119,9 @@ type resultPatch struct {
 	File   string `json:"file,omitempty"`
 	Bytes  int64  `json:"bytes"`
 	Absent string `json:"absent,omitempty"` // why there is none
+	// LeftOut counts changes that a patch cannot say, Unreadable those that could not be compared.
+	LeftOut    int `json:"left_out,omitempty"`
+	Unreadable int `json:"unreadable,omitempty"`
 }
 
 // resultLog is log.txt: what the command has printed, with every byte as it came.

@@ -32,6 +32,8 @@ func TestVariablesBefore(t *testing.T) {
 		{`"CI=true NO_COLOR=1 npm test" = "allow"`, "CI=true  NO_COLOR=1 npm test", Allow},
 		{`"CI=true git *" = "allow"`, "CI=true git -C x push", Allow},
 		{`"CI=true git *" = "allow", "git push" = "ask"`, "CI=true git -C x push", Ask},
+		{`"npm *" = "allow", "npm publish *" = "ask"`, "CI=true npm --registry x publish", Ask},
+		{`"kubectl *" = "allow", "kubectl delete *" = "ask"`, "NO_COLOR=1 kubectl -n p delete pod x", Ask},
 		{`"CI=true ./x.sh" = "allow"`, "CI=true ./x.sh", Allow},
 		{`"CI=true ./x.sh" = "allow", "cd *" = "allow"`, "cd sub && CI=true ./x.sh", Ask},
 		{`"CI=true ./sub/x.sh" = "allow", "cd *" = "allow"`, "cd sub && CI=true ./x.sh", Allow},

@@ -222,6 +222,9 @@ func (c *change) sameLarge() (bool, error) {
 			if at, end, err = eitherData(c.w.ctx, old, new, at); err != nil || at >= c.old.node.Size {
 				return err == nil, err
 			}
+			if end <= at {
+				return false, nil // one of them is shorter by now
+			}
 		}
 		size := min(end-at, chunk)
 		n, err := old.ReadAt(c.w.ctx, a[:size], at)
