@@ -76,13 +76,14 @@ func (w *words) String() string {
 	return strings.TrimSpace(string(w.b))
 }
 
-// Read says why there is nothing to read: ssh does, on its standard error.
+// Read says why there is nothing to read: ssh does, on its standard error. Write may have closed the connection
+// for it.
 func (c *sshConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
 		c.began.Store(true)
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
 		err = c.why(err)
 	}
 	return n, err
