@@ -82,10 +82,7 @@ func run(ctx context.Context, p process) error {
 		for _, n := range cfg.Notes {
 			fmt.Fprintln(p.stderr, "note:", n)
 		}
-		for _, w := range cfg.Warnings {
-			fmt.Fprintln(p.stderr, "warning:", w)
-		}
-		for _, w := range cfg.Policy.Warnings() {
+		for _, w := range allWarnings(cfg) {
 			fmt.Fprintln(p.stderr, "warning:", w)
 		}
 		fmt.Fprintln(p.stdout, "the configuration is valid")

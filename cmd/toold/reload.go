@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/config"
+	"github.com/toold/toold/internal/tomltext"
 )
 
 // hangup is what SIGHUP does: a reload that reports to systemd and the log.
@@ -39,10 +41,7 @@ func (d *daemon) reload(_ context.Context, dryRun bool) (said *client.Reloaded, 
 		return nil, err
 	}
 	said = &client.Reloaded{Warnings: []string{}, AtStart: append([]string{}, cfg.KeepStarted(d.cfg)...)}
-	for _, w := range cfg.Warnings {
-		said.Warnings = append(said.Warnings, w.String())
-	}
-	for _, w := range cfg.Policy.Warnings() {
+	for _, w := range allWarnings(cfg) {
 		said.Warnings = append(said.Warnings, w.String())
 	}
 	if dryRun {
@@ -72,6 +71,11 @@ func (d *daemon) mcpWait() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return time.Duration(d.cfg.MCPServer.Wait)
+}
+
+// allWarnings are those of the settings and of the rules, as people are told them.
+func allWarnings(cfg *config.Config) []tomltext.Problem {
+	return slices.Concat(cfg.Warnings, cfg.Policy.Warnings())
 }
 
 // lint logs which settings may not mean what was meant. None of it is an error.

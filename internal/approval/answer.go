@@ -111,8 +111,11 @@ const BySelf = "self at terminal"
 // AtTerminal reports whether the process that made the call may answer, since an admin can be asked at its
 // terminal: it is there still, with what is typed there for it. A client's own word for it does not count.
 func AtTerminal(row *store.Approval) bool {
+	if row.Start == 0 {
+		return false // most are of agents, and nothing is read for them
+	}
 	maker, err := auth.ProcessOf(row.PID)
-	return row.Start != 0 && err == nil && maker.Start == row.Start && maker.Terminal
+	return err == nil && maker.Start == row.Start && maker.Terminal
 }
 
 // mayAnswer says as whom p answers. It refuses the credential that made the call.
