@@ -2,6 +2,7 @@ package policy
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/toold/toold/internal/tool/run/readrule"
 )
@@ -123,7 +124,7 @@ func (s *Stack) decideAs(q *Request) (decision, *Request) {
 	d, as := s.decideOne(q), q
 	if q.Variables != "" {
 		plain := *q
-		plain.Variables = ""
+		plain.Variables, plain.Also = "", withoutVariables(q.Also)
 		if o := s.decideOne(&plain); o.denies() {
 			return o, &plain
 		}
@@ -139,6 +140,18 @@ func (s *Stack) decideAs(q *Request) (decision, *Request) {
 		}
 	}
 	return d, as
+}
+
+// withoutVariables are the readings in also that begin with no variable.
+func withoutVariables(also string) string {
+	if !strings.Contains(also, "=") {
+		return also
+	}
+	all := strings.Split(also, "\x00")
+	return strings.Join(slices.DeleteFunc(all, func(reading string) bool {
+		first, _, _ := strings.Cut(reading, " ")
+		return strings.Contains(first, "=")
+	}), "\x00")
 }
 
 func (s *Stack) decideOne(q *Request) decision {

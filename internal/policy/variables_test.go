@@ -38,11 +38,26 @@ func TestVariablesBefore(t *testing.T) {
 		{`"CI=true ./x.sh" = "allow", "cd *" = "allow"`, "cd sub && CI=true ./x.sh", Ask},
 		{`"CI=true ./sub/x.sh" = "allow", "cd *" = "allow"`, "cd sub && CI=true ./x.sh", Allow},
 		{`"FOO=* *" = "allow", "npm *" = "allow"`, "FOO=true npm test", Ask},
+		// A line is about every spelling of a variable, and wherever it stands.
+		{`"*" = "allow", "GOOS=js *" = "deny"`, `GOOS="js" go build`, Deny},
+		{`"*" = "allow", "GOOS=js *" = "deny"`, `GOOS='j'\s go build`, Deny},
+		{`"*" = "allow", "GOOS=js *" = "deny"`, `GOOS=$'\x6as' go build`, Deny},
+		{`"*" = "allow", "GOOS=js *" = "deny"`, `CI=1 GOOS=js go build`, Deny},
+		{`"*" = "allow", "GOOS=js *" = "deny"`, `env GOOS=js go build`, Deny},
+		{`"*" = "allow", "GOOS=js go *" = "deny"`, `GOOS=js nice go build`, Deny},
+		{`"*" = "allow", "GOOS=js go *" = "ask"`, `CI=1 GOOS="js" go build`, Ask},
+		{`"*" = "allow", "GOOS=js *" = "deny"`, `export GOOS="js"; go build`, Deny},
+		{`"*" = "allow", "GOOS=js *" = "deny"`, `GOOS="js"; go build`, Deny},
+		{`"*" = "allow", "FOO=a b *" = "deny"`, `FOO='a b' make`, Deny},
+		{`"go *" = "allow", "GOOS=js *" = "deny", "GOOS=js go vet" = "allow"`, `GOOS="js" go vet`, Allow},
+		{`"go *" = "allow", "GOOS=js *" = "deny", "CI=1 GOOS=js go vet" = "allow"`, `CI=1 GOOS="js" go vet`, Allow},
+		{`"CI=\"true\" *" = "deny", "npm *" = "allow"`, `CI="true" npm test`, Deny},
 	} {
-		s := stackOf(t, "permission.bash = { \"*\" = \"ask\", "+strings.TrimPrefix(tt.rules, `"*" = "deny", `)+" }\n")
-		if strings.HasPrefix(tt.rules, `"*" = "deny"`) {
-			s = stackOf(t, "permission.bash = { "+tt.rules+" }\n")
+		rules := tt.rules
+		if !strings.HasPrefix(rules, `"*" = `) {
+			rules = `"*" = "ask", ` + rules
 		}
+		s := stackOf(t, "permission.bash = { "+rules+" }\n")
 		if v := s.Judge(onlyBash(ofCommand(t, tt.command, ""))); v.Action != tt.want {
 			t.Errorf("%s: %s is %s by %s, want %s", tt.rules, tt.command, v.Action, v.Pattern, tt.want)
 		}
@@ -78,7 +93,7 @@ func TestVariablesByRandomRules(t *testing.T) {
 			want := Action("")
 			for i, rules := range lists {
 				v := last(rules, true, plain, "CI=true "+plain)
-				if last(rules, true, plain) == Deny || last(rules, false, command) == Deny {
+				if last(rules, true, plain) == Deny || last(rules, false, "CI=true "+plain) == Deny {
 					v = Deny
 				}
 				if v == "" && i == 0 {

@@ -103,16 +103,21 @@ func (c *scanner) declaration(d dirs, s *syntax.Stmt, n *syntax.DeclClause) {
 	short.WriteString(n.Variant.Value)
 	for _, a := range n.Args {
 		short.WriteByte(' ')
-		short.WriteString(c.slice(a.Pos().Offset(), a.End().Offset()))
+		short.WriteString(plain)
 	}
+	var also []string
 	for _, r := range s.Redirs {
 		from, to := redirPos(r), r.Word.End().Offset()
+		plain := spelled(c, a)
+		if !a.Naked || strings.Contains(plain, "=") {
+			also = append(also, plain)
+		}
 		start, end = min(start, from), max(end, to)
 		short.WriteByte(' ')
 		short.WriteString(c.slice(from, to))
 	}
 	text := c.slice(start, end)
-	c.command(Command{Text: text})
+	c.command(Command{Text: text, Also: strings.Join(also, "\x00")})
 	if short.String() != text {
 		c.command(Command{Text: short.String()})
 	}

@@ -24,6 +24,8 @@ type call struct {
 	assigns bool
 	// variables are those that are set for it, in front, with a blank behind each, where all are harmless.
 	variables string
+	// outer are the variables that what runs it is given, as one would write them; sets those together with its own.
+	outer, sets []string
 	// anew: its environment, or the number of shells in it, is not that of this shell.
 	anew bool
 	// homeless: HOME may be another one, or none.
@@ -47,8 +49,15 @@ func (c *scanner) call(d dirs, s *syntax.Stmt, n *syntax.CallExpr) (ok, bad dirs
 	if k.assigns && !slices.ContainsFunc(n.Assigns, func(a *syntax.Assign) bool { return !c.harmless(a) }) {
 		k.assigns = false
 		for _, a := range n.Assigns {
-			k.variables += c.slice(a.Pos().Offset(), a.End().Offset()) + " "
+			k.variables += spelled(c, a) + " "
 		}
+	}
+	if k.outer, k.sets = c.sets, c.sets; len(n.Assigns) > 0 {
+		k.sets = slices.Grow(slices.Clip(k.sets), len(n.Assigns))
+		for _, a := range n.Assigns {
+			k.sets = append(k.sets, spelled(c, a))
+		}
+		k.sets = judged(&c.findings, k.sets)
 	}
 	for i, w := range n.Args {
 		c.words(d, w)
@@ -83,7 +92,7 @@ func (c *scanner) run(k *call, text string) (ok, bad dirs) {
 	first := k.args[0]
 	switch {
 	case !first.fixed:
-		c.command(Command{Text: text})
+		c.command(Command{Text: text, Also: alsoSet(k.sets, c.plainForm(k.args, k.redir, text), nil)})
 		c.opaque("the command's name %s is only known at run time", shorten(first.text))
 		return lostDirs, lostDirs
 	case !needsNoQuotes(first.value) && first.value != "[" || strings.ContainsAny(first.value[:1], "-%") || strings.Contains(first.value, "="):
@@ -117,18 +126,42 @@ func (c *scanner) listed(k *call, text string) {
 	if kind := strings.TrimSuffix(save, " *"); text != kind && !strings.HasPrefix(text, kind+" ") {
 		written.Save = "" // the pattern would not match it
 	}
+	var also []string
 	if several {
-		written.Also = strings.Join(c.otherReadings(k), "\x00")
+		also = c.otherReadings(k)
 	}
+	if declares[k.name] {
+		for _, w := range k.args[1:] {
+			if value, known := unquoted(w.node.Parts); known && isSetting(value) {
+				also = append(also, value)
+			}
+		}
+	}
+	here := k.outer
+	if k.variables != "" && len(k.sets) > 1 {
+		here = k.sets
+	}
+	plain := alsoSet(here, short, also)
 	var program *Program
 	if in != nil || strings.IndexByte(k.name, '/') >= 0 {
 		program = c.program(k, in)
 	}
 	if short != text {
-		written.Prefixed = k.variables != ""
+		if written.Prefixed = k.variables != ""; written.Prefixed {
+			if written.Text = k.variables + short; written.Text != text {
+				also = append(also, text)
+			}
+		}
+		for _, reading := range also {
+			for _, v := range k.sets {
+				also = append(also, v+" "+reading)
+			}
+		}
+		written.Also = alsoSet(k.sets, short, also)
 		c.command(written)
-		written = Command{Text: short, Also: written.Also, Variables: k.variables, Save: save, Dir: dir, Apart: apart}
+		written = Command{Text: short, Variables: k.variables, Save: save, Dir: dir, Apart: apart}
 	}
+	written.Also = plain
 	written.Program = program
 	c.command(written)
 	for _, n := range leadingOptions(k) {
@@ -138,7 +171,8 @@ func (c *scanner) listed(k *call, text string) {
 		} else if i := unknownKind(&rest); i > 0 {
 			c.looseKind(k, rest.args[i])
 		}
-		c.command(Command{Text: c.plainForm(slices.Concat(k.args[:1], k.args[1+n:]), k.redir, text), Variables: k.variables, Apart: true})
+		text := c.plainForm(slices.Concat(k.args[:1], k.args[1+n:]), k.redir, text)
+		c.command(Command{Text: text, Variables: k.variables, Also: alsoSet(k.sets, text, nil), Apart: true})
 	}
 }
 
@@ -245,9 +279,15 @@ func (c *scanner) subscript(d dirs, x syntax.ArithmExpr) {
 // says.
 func (c *scanner) assignments(n *syntax.CallExpr) {
 	for _, a := range n.Assigns {
-		if a.Name != nil && !private(a.Name.Value) {
-			c.command(Command{Text: c.slice(a.Pos().Offset(), a.End().Offset())})
+		if a.Name == nil || private(a.Name.Value) {
+			continue
 		}
+		text := c.slice(a.Pos().Offset(), a.End().Offset())
+		cmd := Command{Text: text}
+		if plain := spelled(c, a); plain != text {
+			cmd.Also = plain
+		}
+		c.command(cmd)
 	}
 }
 

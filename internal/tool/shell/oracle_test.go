@@ -101,6 +101,16 @@ func needOracle(t testing.TB) {
 	giveOracle(o)
 }
 
+// hasOracle reports whether there is one.
+func hasOracle() bool {
+	o, err := takeOracle()
+	if err != nil {
+		return false
+	}
+	giveOracle(o)
+	return true
+}
+
 func startOracle() (*oracle, error) {
 	if os.Getuid() != 0 {
 		return nil, errors.New("needs root for namespaces of its own")

@@ -75,11 +75,10 @@ type Command struct {
 	// "git checkout *"; "" where none should be offered.
 	Save string
 	// Also are other readings of it, with NULs between: the same command without options before
-	// its kind. A rule that denies one of them is about it; none that allows one is.
+	// its kind, and with variables that are set for it, or for what runs it. A rule that denies one of them is about it; none that allows one is.
 	Also string
-	// Prefixed: Text begins with variables that are harmless, and the plain form without them
-	// is listed too, which says what it does, with those as its Variables: in front of Text they
-	// are as it is written.
+	// Prefixed: Text is in plain form and begins with variables that are harmless, and the form without them
+	// is listed too, which says what it does, with those as its Variables.
 	Prefixed  bool
 	Variables string
 	// Dir is where it runs, absolute or relative to where the text starts: "" is that place.
@@ -141,11 +140,13 @@ type scanner struct {
 	findings
 
 	home, workdir string
-	posix         bool   // the text is read as a POSIX shell reads it, not as bash
-	level         int    // of substitutions and subshells
-	depth         int    // of scripts and wrappers
-	fed           int    // parts around it that are given input
-	scratch       []byte // for plain forms
+	astray        bool     // cd may lead to another directory than its argument says
+	posix         bool     // the text is read as a POSIX shell reads it, not as bash
+	level         int      // of substitutions and subshells
+	depth         int      // of scripts and wrappers
+	fed           int      // parts around it that are given input
+	scratch       []byte   // for plain forms
+	sets          []string // call.sets of what runs this script
 
 	src string // what positions refer to
 	// within is the offset at which the innermost substitution ends; 0 = none.

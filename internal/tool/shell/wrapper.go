@@ -94,8 +94,18 @@ func (c *scanner) wrapped(k *call, name string, w wrapper) (ok, bad dirs) {
 	}
 	in := &call{
 		args: rest, end: k.end, dirs: k.dirs, redir: k.redir, more: k.more || w.more,
-		assigns: k.assigns || w.variables, anew: k.anew || name == "exec", homeless: k.homeless,
+		assigns: k.assigns || w.variables, outer: k.sets, anew: k.anew || name == "exec", homeless: k.homeless,
 	}
+	if len(sets) > 0 {
+		in.outer = slices.Grow(slices.Clip(in.outer), len(sets))
+		for _, a := range sets {
+			if value, known := unquoted(a.node.Parts); known {
+				in.outer = append(in.outer, value)
+			}
+		}
+		in.outer = judged(&c.findings, in.outer)
+	}
+	in.sets = in.outer
 	c.renewed(in, name, w, k.args[1:len(k.args)-len(rest)])
 	if moved {
 		in.dirs = lostDirs
@@ -339,6 +349,7 @@ func (c *scanner) scriptArgument(k *call, name string, i int) {
 		return
 	}
 	in := c.inner()
+	in.sets = k.sets
 	if k.homeless {
 		in.home = ""
 	}
@@ -388,7 +399,7 @@ func (c *scanner) findAction(k *call, i int) (end int) {
 		return end
 	}
 	last := k.args[end-1].end
-	in := &call{args: k.args[i:end], end: last, dirs: k.dirs, more: true, anew: k.anew, homeless: k.homeless}
+	in := &call{args: k.args[i:end], end: last, dirs: k.dirs, more: true, outer: k.sets, sets: k.sets, anew: k.anew, homeless: k.homeless}
 	if strings.HasSuffix(k.args[i-1].value, "dir") {
 		in.dirs = lostDirs // it runs where each file is
 	}
