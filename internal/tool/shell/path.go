@@ -1,6 +1,9 @@
 package shell
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // resolve lists the path that w stands for, in each directory in which the shell
 // may be.
@@ -88,14 +91,17 @@ func (c *scanner) pathArguments(k *call) {
 	}
 	skip := takesPattern[name]
 	plain := fileCommands[name]
-	options := true
-	for _, w := range k.args[1:] {
+	options, table := true, fileOptions[name]
+	for i, w := range k.args[1:] {
 		if options && w.fixed && w.value == "--" {
 			options = false
 			continue
 		}
 		if options && strings.HasPrefix(w.value, "-") && len(w.value) > 1 {
 			c.optionPath(k, w)
+			if table != nil {
+				optionFile(c, k, i+1, table)
+			}
 			if takesPattern[name] && givesPattern(w.value) {
 				// Then all operands are files, but for the pattern itself.
 				skip = w.value == "-e" || w.value == "--regexp" || w.value == "--expression"
@@ -119,6 +125,32 @@ func (c *scanner) argumentPath(k *call, w word, plain bool) {
 		c.valuePath(k, w)
 	case plain || looksLikePath(w):
 		c.resolve(k.dirs, w.text, w, false)
+	}
+	within(c, k, w, 0, plain)
+}
+
+// within lists what is named within a value, the part of w from a byte of it on: behind a "@", as options and arguments of
+// many programs have it, and in a URL. all: also what does not look like a path.
+func within(c *scanner, k *call, w word, from int, all bool) {
+	value := w.value[min(from, len(w.value)):]
+	rest := word{text: w.text, fixed: w.fixed}
+	if file, is := strings.CutPrefix(value, "@"); is && (file != "" || !w.fixed) {
+		if rest.value = file; all || !w.fixed || looksLikePath(rest) {
+			c.resolve(k.dirs, w.text, rest, false)
+		}
+	}
+	if !strings.Contains(value, ":/") {
+		return
+	}
+	if at := strings.Index(strings.ToLower(value), "file:/"); at >= 0 {
+		// A program may read wildcards and escapes in it by itself.
+		file := value[at+len("file:"):]
+		if host, is := strings.CutPrefix(file, "//"); is {
+			_, file, _ = strings.Cut(host, "/")
+			file = "/" + file
+		}
+		rest.value, rest.fixed = file, w.fixed && !strings.ContainsAny(file, "%{}[]?#*")
+		c.resolve(k.dirs, w.text, rest, false)
 	}
 }
 
@@ -144,14 +176,20 @@ func (c *scanner) optionPath(k *call, w word) {
 	if strings.HasPrefix(w.value, "--") || !w.fixed && !strings.Contains(w.text, "/") {
 		return
 	}
+	if !w.fixed && !w.pattern {
+		c.resolve(k.dirs, w.text, word{text: w.text}, false)
+		return
+	}
 	// The path may begin right after the letter of the option, or later.
 	if i := strings.IndexAny(w.value, "/.~"); i >= 2 && strings.Contains(w.value, "/") {
 		rest := w
-		rest.value, rest.tilde = w.value[2:], false
-		if i == 2 || w.value[i] == '/' {
-			rest.value = w.value[i:]
-		}
+		rest.tilde = false
+		rest.value = w.value[i:]
 		c.resolve(k.dirs, w.text, rest, false)
+		if i > 2 {
+			rest.value = w.value[2:]
+			c.resolve(k.dirs, w.text, rest, false)
+		}
 	}
 }
 
@@ -168,6 +206,10 @@ func (c *scanner) valuePath(k *call, w word) {
 	if strings.HasPrefix(w.value, "of=") || looksLikePath(rest) {
 		c.resolve(k.dirs, w.text, rest, false)
 	}
+	if strings.HasPrefix(rest.value, "<") { // as curl has it
+		rest.value = "@" + rest.value[1:]
+	}
+	within(c, k, rest, 0, false)
 }
 
 // looksLikePath reports whether an argument of an unknown program is taken for a
@@ -197,12 +239,18 @@ func isURL(s string) bool {
 	return true
 }
 
-// givesPattern reports whether an option of grep, sed and the like gives the
-// pattern or script, so that all operands are files.
+// givesPattern reports whether an option of grep, sed and the like may give the
+// pattern or script, so that all operands are files, or says that there is none.
 func givesPattern(option string) bool {
-	return strings.HasPrefix(option, "-e") || strings.HasPrefix(option, "-f") ||
-		strings.HasPrefix(option, "--regexp") || strings.HasPrefix(option, "--expression") || strings.HasPrefix(option, "--file")
+	name, _, _ := strings.Cut(option, "=")
+	if !strings.HasPrefix(option, "--") {
+		return strings.ContainsAny(name, "ef") // which letters have a value is another matter in each of them
+	}
+	return slices.ContainsFunc(givers, func(o string) bool { return len(name) > 2 && strings.HasPrefix(o, name) })
 }
+
+// givers are such options; they may be written shorter.
+var givers = []string{"--regexp", "--expression", "--file", "--from-file", "--files"}
 
 var (
 	// speakers only print their arguments.
@@ -217,6 +265,6 @@ var (
 		"sha1sum", "sha256sum", "sha512sum", "cksum", "sort", "uniq", "cut", "paste", "join", "comm", "diff", "cmp", "split",
 		"ls", "dir", "vdir", "tree", "du", "cd", "chdir", "pushd", "cp", "mv", "rm", "rmdir", "mkdir", "ln", "touch", "tee", "install", "truncate",
 		"chmod", "chown", "chgrp", "readlink", "realpath", "unlink", "link", "shred", "gzip", "gunzip", "bzip2", "xz", "zcat",
-		"grep", "egrep", "fgrep", "zgrep", "rg", "sed", "awk", "gawk", "mawk", "jq", "find", "bat", "vi", "vim", "nano", "ed", "patch", "rsync", "scp",
+		"grep", "egrep", "fgrep", "zgrep", "rg", "sed", "awk", "gawk", "mawk", "jq", "find", "bat", "vi", "vim", "nano", "ed", "patch", "rsync", "scp", "tar",
 	)
 )
