@@ -304,7 +304,7 @@ func TestNeeds(t *testing.T) {
 // as a whole; what else it sets is its maker's affair.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
-	for name, opaque := range map[string]bool{"HOME": true, "CDPATH": true, "PAGER": false} {
+	for name, opaque := range map[string]bool{"HOME": true, "CDPATH": true, "OLDPWD": true, "PAGER": false} {
 		b := newBench(t)
 		b.row.Request.Env = map[string]string{name: ""} // no values are on record
 		inv := b.bash("cd d && ls > ~/f")
@@ -313,9 +313,13 @@ func TestPlaces(t *testing.T) {
 		if v, _ := m.Rules.Judge(alone); v.Action != m.Verdict.Action || len(alone) != len(m.Each) {
 			t.Errorf("%s: explained with %+v, judged with %+v", name, alone, m.Each)
 		}
-		got := false
+		got, led := false, false
 		for _, r := range m.Each {
 			got = got || r.Request.Opaque && strings.Contains(r.Request.Why, "environment sets "+name)
+			led = led || r.Request.Unknown && strings.Contains(r.Request.Why, "~ and cd lead")
+		}
+		if led != opaque {
+			t.Errorf("%s: about where ~ leads is asked: %v: %+v", name, led, m.Each)
 		}
 		if got != opaque {
 			t.Errorf("%s: opaque %v: %+v", name, got, m.Each)

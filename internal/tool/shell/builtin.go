@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"path"
 	"slices"
 	"strings"
 
@@ -14,6 +15,7 @@ func (c *scanner) effects(k *call) (ok, bad dirs) {
 	name := k.name
 	if why, is := evaluators[name]; is {
 		c.opaque("%s %s", name, why)
+		c.leadsAny(k.args[1:])
 		c.pathArguments(k)
 		if name == "eval" || name == "source" || name == "." || name == "trap" {
 			return lostDirs, lostDirs // what it runs may change the directory
@@ -28,6 +30,9 @@ func (c *scanner) effects(k *call) (ok, bad dirs) {
 		return c.chdir(k), k.dirs
 	case "pushd", "popd", "chdir":
 		c.pathArguments(k)
+		if c.astray {
+			c.path(Path{Text: name}, false)
+		}
 		return lostDirs, k.dirs
 	case "exit":
 		if len(k.args) == 1 || len(k.args) == 2 && k.args[1].number() {
@@ -100,18 +105,18 @@ var evaluators = map[string]string{
 func (c *scanner) declaration(d dirs, s *syntax.Stmt, n *syntax.DeclClause) {
 	start, end := n.Pos().Offset(), n.End().Offset()
 	var short strings.Builder
+	var also []string
 	short.WriteString(n.Variant.Value)
 	for _, a := range n.Args {
-		short.WriteByte(' ')
-		short.WriteString(plain)
-	}
-	var also []string
-	for _, r := range s.Redirs {
-		from, to := redirPos(r), r.Word.End().Offset()
 		plain := spelled(c, a)
 		if !a.Naked || strings.Contains(plain, "=") {
 			also = append(also, plain)
 		}
+		short.WriteByte(' ')
+		short.WriteString(plain)
+	}
+	for _, r := range s.Redirs {
+		from, to := redirPos(r), r.Word.End().Offset()
 		start, end = min(start, from), max(end, to)
 		short.WriteByte(' ')
 		short.WriteString(c.slice(from, to))
@@ -130,12 +135,17 @@ func (c *scanner) declaration(d dirs, s *syntax.Stmt, n *syntax.DeclClause) {
 		case a.Naked && a.Name == nil:
 			c.words(d, a.Value)
 			w := c.word(a.Value)
+			c.leadsAny([]word{w})
+			c.facts.astray = c.facts.astray || !harmlessDeclaration[w.value] // it may name another variable
 			exports = exports || strings.Contains(w.value, "x")
 			if !w.fixed || !harmlessDeclaration[w.value] {
 				c.opaque("%s %s can make a variable that evaluates what it is set to", n.Variant.Value, shorten(w.text))
 			}
 			c.facts.arrays = c.facts.arrays || strings.ContainsAny(w.value, "aA")
 		default:
+			if a.Name != nil {
+				c.leads(a.Name.Value)
+			}
 			c.assign(d, a, exports)
 			if a.Value != nil && c.facts.list == "" && mayBeList(c.word(a.Value)) {
 				c.facts.list = c.slice(a.Pos().Offset(), a.End().Offset())
@@ -164,6 +174,9 @@ func (c *scanner) chdir(k *call) dirs {
 		args = args[1:]
 	}
 	if len(args) == 0 {
+		if c.home == "" {
+			c.path(Path{Text: "cd"}, false)
+		}
 		return dirsOf(c.home)
 	}
 	if len(args) > 1 || k.more {
@@ -173,6 +186,10 @@ func (c *scanner) chdir(k *call) dirs {
 	w := args[0]
 	c.resolve(k.dirs, w.text, w, false)
 	to, known := c.literal(w)
+	if c.astray && !path.IsAbs(to) {
+		c.path(Path{Text: w.text}, false)
+		return lostDirs
+	}
 	if !known || w.pattern || strings.HasPrefix(to, "-") || to == "" {
 		return lostDirs
 	}
@@ -259,6 +276,7 @@ func (f *findings) printf(k *call) {
 	}
 	format := args[0]
 	if !format.fixed || strings.HasPrefix(format.value, "-") || setsVariable(format.value) {
+		f.leadsAny(args)
 		f.opaque("printf can set a variable, whose subscript can run commands")
 	}
 }

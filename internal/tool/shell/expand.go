@@ -167,6 +167,7 @@ func (c *scanner) arithmetic(d dirs, x syntax.ArithmExpr) {
 		}
 		if !digits(x.Lit()) && !c.word(x).number() {
 			c.opaque("arithmetic evaluates the values of variables, which can run commands")
+			c.leads(c.slice(x.Pos().Offset(), x.End().Offset()))
 		}
 		c.words(d, x)
 	case *syntax.BinaryArithm:

@@ -12,6 +12,9 @@ type facts struct {
 	// fed: the shell itself is given other input, and with it what runs from there on.
 	fed bool
 
+	// astray: it sets a variable by which the shell finds directories, so that what it says of them does not hold.
+	astray bool
+
 	// twice counts the scripts that are read in two ways.
 	twice int
 

@@ -13,6 +13,7 @@ func (c *scanner) redirects(d dirs, list []*syntax.Redirect) {
 	for _, r := range list {
 		if r.N != nil && strings.HasPrefix(r.N.Value, "{") {
 			c.opaque("{name}> sets a variable")
+			c.leads(r.N.Value)
 		}
 		c.words(d, r.Word)
 		if text := c.slice(r.Word.Pos().Offset(), r.Word.End().Offset()); (r.Op == syntax.DplOut || r.Op == syntax.DplIn) && text != "-" && strings.HasPrefix(text, "-") {

@@ -115,7 +115,18 @@ const maxMade = 64
 
 // Scan scans a command.
 func Scan(command string, o Options) Result {
-	c := &scanner{findings: findings{&Result{Commands: make([]Command, 0, min(2+len(command)/24, maxMade))}, &facts{}}, home: o.Home, workdir: o.Workdir}
+	r, astray := scan(command, o, false)
+	if astray {
+		// That may be in a loop or run later, and so is about what stands in front of it too.
+		o.Home = ""
+		r, _ = scan(command, o, true)
+	}
+	return r
+}
+
+// scan is one Scan. It says whether the text is astray, which it is taken for at once with astray.
+func scan(command string, o Options, astray bool) (r Result, found bool) {
+	c := &scanner{findings: findings{&Result{Commands: make([]Command, 0, min(2+len(command)/24, maxMade))}, &facts{}}, home: o.Home, workdir: o.Workdir, astray: astray}
 	name := "bash"
 	if len(o.Shell) > 0 {
 		name = path.Base(o.Shell[0])
@@ -128,7 +139,7 @@ func Scan(command string, o Options) Result {
 	if len(c.out.Commands) == 0 {
 		c.opaque("%s", whyNothing)
 	}
-	return *c.out
+	return *c.out, c.facts.astray
 }
 
 // whyNothing is why a text is opaque that has no simple command.
@@ -160,6 +171,6 @@ type scanner struct {
 // inner is a scanner for a script inside of c's text.
 func (c *scanner) inner() *scanner {
 	return &scanner{
-		findings: c.findings, home: c.home, workdir: c.workdir, posix: c.posix, level: c.level, depth: c.depth + 1, fed: c.fed,
+		findings: c.findings, home: c.home, workdir: c.workdir, astray: c.astray, posix: c.posix, level: c.level, depth: c.depth + 1, fed: c.fed,
 	}
 }

@@ -229,7 +229,7 @@ func TestPaths(t *testing.T) {
 		{"for x in 1; do cat a; done", []string{"a"}, nil},
 		{"if cd a; then cat b; else cat c; fi", []string{"a", "a/b", "c"}, nil},
 		{"cd a; cd b; cd c; cat d", []string{"a", "a/b", "b", "a/b/c", "b/c", "a/c", "c", ""}, nil},
-		{"env -C x cat a", []string{""}, nil},
+		{"env -C x cat a", []string{"x", ""}, nil},
 		// A redirection that fails keeps its command from running.
 		{"exit <a; cat b", []string{"a", "b"}, nil},
 		{"exit 1 >a; cat b", []string{"b"}, []string{"a"}},
@@ -255,11 +255,45 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%q: writes %q, want %q", tc.text, got, tc.writes)
 		}
 	}
-	if r := Scan("cat ~/a; cd; cat b", Options{}); !slices.Equal(names(r.Paths), []string{"", ""}) {
+	if r := Scan("cat ~/a; cd; cat b", Options{}); !slices.Equal(names(r.Paths), []string{"", "", ""}) {
 		t.Errorf("without a home: %q", names(r.Paths))
 	}
 	if r := Scan("cd a; cd ..; cat b; cd ..; cat c", Options{Workdir: "w"}); !slices.Contains(names(r.Paths), "") {
 		t.Errorf("up from a directory that may be a link: %q", names(r.Paths))
+	}
+}
+
+// TestAstray: where a text sets a variable by which the shell finds directories, what depends on it is only known at
+// run time, wherever that stands.
+func TestAstray(t *testing.T) {
+	t.Parallel()
+	for _, set := range []string{
+		"HOME=/m", "export HOME=/m", "declare -x HOME=/m", `export "HO"ME=/m`, `export 'HOME=/m'`, "read HOME <f", `read -r "H"OME`, "read $x", "for HOME in /m; do :; done", "printf -v HOME /m", "unset HOME", "mapfile HOME <f",
+		"declare -n h=HOME", "declare -g \"$x\"", "eval HOME=/m", `eval "$x"`, "trap 'HOME=/m' EXIT", "f() { HOME=/m; }", "${HOME:=/m}", "HOME+=/m", "HOME[0]=/m", "if x; then HOME=/m; fi", "(HOME=/m)", ": $((HOME=5))", "CDPATH=/m", "OLDPWD=/m", "PWD=/m", "DIRSTACK[0]=/m",
+		"sh -c 'HOME=/m'", "exec {HOME}<f", "getopts a HOME", "HOME=/m :", "env HOME=/m :", "readonly HOME=/m", "local HOME=/m", "typeset HOME",
+	} {
+		for _, text := range []string{set + "; @@", "@@; " + set, "while x; do @@; " + set + "; done", "f() { @@; }; " + set + "; f"} {
+			for _, use := range []string{"cat ~/s", "cat ~", "cd; cat s", "cd s && cat t", "cd -; cat s", "cat <~/s", "popd", "cd", "cd -"} {
+				command := strings.Replace(text, "@@", use, 1)
+				if r := Scan(command, Options{Home: "/home/tool"}); !slices.Contains(names(r.Paths), "") {
+					t.Errorf("%q: paths %q", command, r.Paths)
+				}
+			}
+			command := strings.Replace(text, "@@", "echo x >~/s", 1)
+			if r := Scan(command, Options{Home: "/home/tool"}); !slices.Contains(names(r.Writes), "") {
+				t.Errorf("%q: writes %q", command, r.Writes)
+			}
+		}
+	}
+	for _, text := range []string{"cat ~/s", "export JAVA_HOME=/m; cat ~/s", "x=$HOME; cat ~/s", "export PATH=$HOME/bin:$PATH; cat ~/s", "cd s && cat t", "read -r line; cat ~/s", "set -e; cd; cat s", "echo HOME; cat ~/s", "unset x; cat ~/s"} {
+		if r := Scan(text, Options{Home: "/home/tool"}); slices.Contains(names(r.Paths), "") {
+			t.Errorf("%q: paths %q", text, r.Paths)
+		}
+	}
+	for _, text := range []string{"HOME=/m sh -c 'cat ~/s'", "env HOME=/m sh -c 'cat ~/s'", "sudo sh -c 'cat ~/s'", "cat ~+/s", "cat ~-/s", "cat ~1", "cat ~root/s", "cd ~+; cat s", "cd ~-"} {
+		if r := Scan(text, Options{Home: "/home/tool"}); !slices.Contains(names(r.Paths), "") {
+			t.Errorf("%q: paths %q", text, r.Paths)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 // assigned judges that the shell's variable called name gets a value, which the
 // shell or the programs after it may act on.
 func (f *findings) assigned(name string) {
+	f.leads(name)
 	switch {
 	case !syntax.ValidName(name):
 		f.opaque("%s is not the name of a variable", shorten(name))
@@ -18,6 +19,27 @@ func (f *findings) assigned(name string) {
 		f.opaque("it sets %s, which changes what later commands do", name)
 	case !private(name):
 		f.opaque("it sets %s, which may be a variable of the environment", name)
+	}
+}
+
+// leading are the variables by which the shell finds directories: what "~", "cd" and "popd" lead to.
+var leading = []string{"HOME", "CDPATH", "OLDPWD", "PWD", "DIRSTACK"}
+
+// leads notes that what text names may get a value, which is or has the names of variables.
+func (f *findings) leads(text string) {
+	notName := func(r rune) bool {
+		return r != '_' && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9')
+	}
+	for name := range strings.FieldsFuncSeq(text, notName) {
+		f.facts.astray = f.facts.astray || slices.Contains(leading, name)
+	}
+}
+
+// leadsAny notes that variables may get values whose names are in words.
+func (f *findings) leadsAny(words []word) {
+	for _, w := range words {
+		f.leads(w.value)
+		f.facts.astray = f.facts.astray || !w.fixed
 	}
 }
 
@@ -30,6 +52,7 @@ func private(name string) bool {
 // passed judges that programs get the variable called name with a value that is
 // in the text or, without known, is not.
 func (f *findings) passed(name, value string, known bool) {
+	f.leads(name)
 	if !known || !Harmless(name, value) {
 		f.opaque("it sets %s, which may change what programs do", shorten(name))
 	}
