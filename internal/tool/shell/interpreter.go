@@ -20,8 +20,10 @@ type interpreter struct {
 	named bool
 	// plus: options may begin with a plus.
 	plus bool
-	// text: the operand is a program's text, so that options alone name files.
+	// text: the operand is a program's text, so that options alone name files; they may stand behind it.
 	text bool
+	// lists: an operand behind a "@" is a file with arguments.
+	lists bool
 }
 
 // meaning says what an option makes of the words behind it.
@@ -32,9 +34,12 @@ const (
 	alone                  // it has no value
 	glued                  // it has its value in the same word, or none
 	valued                 // it has a value, in the same word or the next
-	inline                 // what is run is its value: a text or a module, and no file
+	last                   // what is run is its value, a text or a module, and no file; what is behind that are arguments
+	inline                 // what is run is its value, a text; there may be options behind it, and no file
+	first                  // its value is a text that is run before the file
 	loads                  // its value is a file that is run too, or a directory of such
 	leads                  // its value is the directory that paths behind it lead from
+	unclear                // it may load what its text does not say
 )
 
 // of reads a table row: options by their meaning, those of one letter without blanks in flags.
@@ -43,7 +48,7 @@ func of(flags string, lists ...string) *interpreter {
 	for i := range len(flags) {
 		in.options["-"+flags[i:i+1]] = alone
 	}
-	means := map[string]meaning{"glued": glued, "value": valued, "inline": inline, "loads": loads, "moves": leads, "alone": alone}
+	means := map[string]meaning{"glued": glued, "value": valued, "last": last, "inline": inline, "first": first, "loads": loads, "moves": leads, "alone": alone}
 	for _, list := range lists {
 		kind, names, _ := strings.Cut(list, ": ")
 		for name := range strings.FieldsSeq(names) {
@@ -78,68 +83,70 @@ func (in *interpreter) withText() *interpreter {
 // is not looked for by itself (see wrappers). To add one, read its manual: an option that is not
 // here may have the next word as its value, and both are taken for the file then.
 var interpreters = func() map[string]*interpreter {
-	shell := of("abefhiklmnprtuvxBCDEHPT", "inline: -c -s", "value: -o -O", "loads: --rcfile --init-file", "alone: --norc --noprofile --posix --login --restricted --verbose")
+	shell := of("abefhiklmnprtuvxBCDEHPT", "last: -c -s", "value: -o -O", "loads: --rcfile --init-file", "alone: --norc --noprofile --posix --login --restricted --verbose")
 	shell.plus = true
-	python := of("bBdEhiIOPqRsSuvVx", "value: -W -X --check-hash-based-pycs", "inline: -c -m", "alone: --help --version")
+	python := of("bBdEhiIOPqRsSuvVx", "value: -W -X --check-hash-based-pycs", "last: -c -m", "alone: --help --version")
 	node := of("cihv", "value: -C --conditions --title --disable-warning --diagnostic-dir --dns-result-order --icu-data-dir --inspect-port --max-http-header-size"+
-		" --openssl-config --redirect-warnings --secure-heap --stack-trace-limit --test-concurrency --test-name-pattern --test-reporter --test-reporter-destination --test-timeout"+
+		" --redirect-warnings --secure-heap --stack-trace-limit --test-concurrency --test-name-pattern --test-reporter-destination --test-timeout"+
 		" --trace-event-categories --unhandled-rejections --watch-path --input-type",
-		"inline: -e -p -pe --eval --print --run", "loads: -r --require --import --loader --experimental-loader --env-file --env-file-if-exists -P --project --tsconfig",
+		"inline: -e -p -pe --eval --print", "last: --run", "loads: --openssl-config --test-reporter --test-global-setup --snapshot-blob --experimental-sea-config --experimental-config-file --experimental-policy --localstorage-file -r --require --import --loader --experimental-loader --env-file --env-file-if-exists -P --project --tsconfig",
 		"moves: --cwd", "alone: --check --enable-source-maps --expose-gc --inspect --inspect-brk --interactive --no-deprecation --no-warnings --test --throw-deprecation"+
 			" --trace-deprecation --trace-uncaught --trace-warnings --watch --watch-preserve-output --experimental-strip-types --experimental-transform-types").behind(false, "inspect", "debug", "watch")
 	perl := of("acfhnpsStTuUvwWX0l", "glued: -C -d -D -F -i -m -M -V -x", "inline: -e -E", "loads: -I")
 	ruby := of("aclnpsSvwyhU0", "glued: -F -i -K -T -W -x", "value: -E --encoding --external-encoding --internal-encoding --disable --enable --dump --backtrace-limit", "inline: -e",
 		"loads: -I -r", "moves: -C -X", "alone: --copyright --jit --yjit --verbose --version --help")
-	php := of("aCeHhilmnqsvw", "value: -d -S --define --server", "inline: -r -R -B -E --run --process-code --process-begin --process-end",
-		"loads: -c -f -F -t -z --php-ini --file --process-file --docroot --zend-extension")
-	lua := of("EivW", "inline: -e", "loads: -l")
-	deno := of("AhNqrVRWES", "value: --ext -L --log-level --location --seed --v8-flags", "inline: eval", "loads: -c --config --import-map --lock --cert --env-file --preload --tsconfig",
+	php := of("aCeHhilmnqsvw", "value: -S --server", "inline: -r -R -B -E --run --process-code --process-begin --process-end",
+		"loads: -d --define -c -f -F -t -z --php-ini --file --process-file --docroot --zend-extension")
+	lua := of("EivW", "first: -e", "loads: -l")
+	deno := of("AhNqrVRWES", "value: --ext -L --log-level --location --seed", "glued: --v8-flags", "loads: -c --config --import-map --lock --cert --env-file --preload --tsconfig",
 		"alone: --allow-all --allow-env --allow-net --allow-read --allow-run --allow-sys --allow-write --allow-ffi --allow-import --cached-only --check --inspect --inspect-brk --no-check"+
 			" --no-lock --no-prompt --no-remote --quiet --reload --unstable --watch").behind(false, "run", "serve").looking(false)
 	bun := of("bhiv", "value: -d --define --filter --port --target", "inline: -e -p --eval --print", "loads: -r --preload --require --import -c --config --env-file --tsconfig-override",
 		"moves: --cwd", "alone: --bun --hot --inspect --inspect-brk --no-install --silent --smol --watch").behind(false, "run").looking(false)
-	golang := of("anvx", "value: -asmflags -buildmode -buildvcs -compiler -covermode -coverpkg -exec -gccgoflags -gcflags -installsuffix -ldflags -mod -o -p -pgo -pkgdir -tags -toolexec",
-		"loads: -modfile -overlay", "moves: -C", "alone: -asan -cover -linkshared -modcacherw -msan -race -trimpath -work").behind(true, "run").looking(true)
-	java := of("", "glued: -D -X", "value: --add-modules --add-exports --add-opens --add-reads --source --release -m --module", "loads: -jar -cp -classpath --class-path -p --module-path --upgrade-module-path",
+	golang := of("anvx", "value: -asmflags -buildmode -compiler -covermode -coverpkg -gccgoflags -gcflags -installsuffix -ldflags -mod -o -p -pgo -tags",
+		"loads: -exec -toolexec -pkgdir -modfile -overlay", "moves: -C", "glued: -buildvcs", "alone: -asan -cover -linkshared -modcacherw -msan -race -trimpath -work").behind(true, "run").looking(true)
+	java := of("", "glued: -D -X", "value: --add-modules --add-exports --add-opens --add-reads --source -m --module", "loads: -jar -cp -classpath --class-path -p --module-path --upgrade-module-path",
 		"alone: -ea -da -server -client --enable-preview -version --version").looking(false)
-	awk := of("bcCghMnNOPrsStV", "value: -v -F -l -L -e -o -p -d --assign --field-separator --load --source", "loads: -f -i -E --file --include --exec").withText()
-	sed := of("nrEsuz", "glued: -i -l", "value: -e --expression --line-length", "loads: -f --file",
+	java.lists = true
+	awk := of("bcCghIkMnNOPrsStV", "value: -v -F --assign --field-separator", "glued: -o -p -d -D -L --dump-variables --pretty-print --profile --lint --debug", "first: -e --source", "loads: -f -i -l -E --file --include --load --exec").withText()
+	sed := of("nrEsuzb", "glued: -i", "value: -l --line-length", "first: -e --expression", "loads: -f --file",
 		"alone: --quiet --silent --regexp-extended --in-place --separate --unbuffered --null-data --posix --debug --sandbox --follow-symlinks").withText()
 
 	uv := of("nqv", "value: --with --with-editable --extra --no-extra --group --no-group --only-group --package --index --default-index -i --index-url --extra-index-url -f --find-links"+
 		" -p --python --cache-dir --color --refresh-package -P --upgrade-package -w --no-binary-package --no-build-package --index-strategy --keyring-provider --resolution --prerelease --link-mode"+
-		" --with-requirements --env-file --project --config-file",
-		"inline: -m --module", "moves: --directory", "alone: -s --script --all-extras --no-dev --dev --only-dev --isolated --active --locked --frozen --no-sync --no-project --no-env-file --offline --quiet --verbose --exact"+
+		"",
+		"loads: --with-requirements --env-file --project --config-file",
+		"last: -m --module", "moves: --directory", "alone: -s --script --all-extras --no-dev --dev --only-dev --isolated --active --locked --frozen --no-sync --no-project --no-env-file --offline --quiet --verbose --exact"+
 			" --no-cache --no-config --no-progress --native-tls --refresh --upgrade --no-editable --no-default-groups --all-groups --all-packages").behind(true, "run").running(false)
-	poetry := of("hnqvV", "value: -P --project", "moves: -C --directory", "alone: --quiet --verbose --no-interaction --no-plugins --no-cache --ansi --no-ansi").behind(true, "run").running(false)
-	pdm := of("hqvs", "value: -L --venv -p --project -c --config --env-file", "alone: --quiet --verbose --site-packages").behind(true, "run").running(false)
+	poetry := of("hnqvV", "loads: -P --project", "moves: -C --directory", "alone: --quiet --verbose --no-interaction --no-plugins --no-cache --ansi --no-ansi").behind(true, "run").running(false)
+	pdm := of("hqvs", "value: -L --venv", "loads: -p --project -c --config --env-file", "alone: --quiet --verbose --site-packages").behind(true, "run").running(false)
 	pipenv := of("hqv", "value: --python --pypi-mirror", "alone: --verbose --quiet --clear").behind(true, "run").running(false)
-	npx := of("qyhv", "value: -p --package --cache --registry --loglevel", "inline: -c --call", "value: -w --workspace --prefix",
+	npx := of("qyhv", "value: -p --package --cache --registry --loglevel", "last: -c --call", "value: -w --workspace --prefix",
 		"alone: --yes --no --no-install --quiet --silent --ignore-existing --prefer-offline --offline").running(true)
-	npm := of("qyhs", "value: -p --package --cache --registry --loglevel", "inline: -c --call", "value: -w --workspace --prefix -C --userconfig",
+	npm := of("qyhs", "value: -p --package --cache --registry --loglevel", "last: -c --call", "value: -w --workspace --prefix -C --userconfig",
 		"alone: --yes --no --silent --offline --workspaces").behind(true, "exec", "x").running(true)
-	pnpm := of("hrsw", "value: --package -F --filter --reporter --loglevel", "inline: -c --shell-mode", "moves: -C --dir", "alone: --silent --recursive --parallel --workspace-root").behind(false, "exec", "dlx", "run").running(false)
+	pnpm := of("hrsw", "value: --package -F --filter --reporter --loglevel", "alone: -c --shell-mode", "moves: -C --dir", "alone: --silent --recursive --parallel --workspace-root").behind(false, "exec", "dlx", "run").running(false)
 	yarn := of("hqv", "value: -p --package", "moves: --cwd", "alone: --silent --quiet --top-level --verbose").behind(false, "exec", "dlx", "run", "node").running(false)
 	runner := func(words ...string) *interpreter {
-		return of("hqv", "value: -n --name -p --prefix -e --env -g --gemfile", "moves: --cwd").behind(len(words) > 0, words...).running(false)
+		return of("hqv", "moves: --cwd").behind(len(words) > 0, words...).running(false)
 	}
 
 	all := map[string]*interpreter{
 		".": of(""), "source": of(""), "python": python, "pypy": python, "pythonw": python, "node": node, "nodejs": node, "ts-node": node, "ts-node-esm": node, "tsx": node,
-		"perl": perl, "ruby": ruby, "jruby": ruby, "php": php, "lua": lua, "luajit": of("bjOv", "inline: -e", "loads: -l", "glued: -j -O"), "texlua": lua,
-		"tclsh": of("", "value: -encoding"), "wish": of("", "value: -encoding -colormap -display -geometry -name -use -visual"), "expect": of("biInNv", "inline: -c", "value: -d -D", "loads: -f"),
+		"perl": perl, "ruby": ruby, "jruby": ruby, "php": php, "lua": lua, "luajit": of("Eiv", "first: -e", "loads: -l -b", "value: -j", "glued: -O"), "texlua": lua,
+		"tclsh": of("", "value: -encoding"), "wish": of("", "value: -encoding -colormap -display -geometry -name -use -visual"), "expect": of("bdinNv", "first: -c", "value: -D", "loads: -f"),
 		"deno": deno, "bun": bun, "go": golang, "java": java, "dotnet": of("", "loads: --additional-deps --additionalprobingpath --depsfile --runtimeconfig", "value: --fx-version --roll-forward").behind(false, "exec").looking(false),
-		"awk": awk, "gawk": awk, "mawk": awk, "nawk": awk, "sed": sed, "coverage": of("ahLp", "inline: -m --module", "value: --concurrency --context --include --omit --source --timid", "loads: --rcfile --data-file", "alone: --append --branch --parallel-mode").behind(true, "run"),
-		"Rscript": of("", "inline: -e", "value: --default-packages", "alone: --vanilla --no-save --no-restore --verbose --no-environ --no-site-file --no-init-file"),
+		"awk": awk, "gawk": awk, "mawk": awk, "nawk": awk, "sed": sed, "coverage": of("ahLp", "last: -m --module", "value: --concurrency --context --include --omit --source", "loads: --rcfile --data-file", "alone: --append --branch --parallel-mode --timid").behind(true, "run"),
+		"Rscript": of("", "inline: -e", "glued: --default-packages", "alone: --vanilla --no-save --no-restore --verbose --no-environ --no-site-file --no-init-file"),
 		"R":       of("q", "inline: -e", "loads: -f --file", "alone: --vanilla --no-save --no-restore --slave --quiet").withText(),
-		"julia":   of("iqvh", "inline: -e -E --eval --print", "loads: -L --load -J --sysimage --project", "value: -t --threads -p --procs -O --optimize -C --cpu-target", "glued: -g"),
+		"julia":   of("iqvh", "inline: -e -E --eval --print", "loads: -L --load -J --sysimage", "value: -t --threads -p --procs -C --cpu-target", "glued: -g -O --optimize --project"),
 		"elixir":  of("v", "inline: -e --eval --rpc-eval", "loads: -r -pr -pa -pz", "value: --cookie --name --sname --erl --logger-otp-reports"),
-		"guile":   of("qv", "inline: -c", "value: -e -x", "loads: -s -l -L -C", "alone: --auto-compile --no-auto-compile --debug --no-debug"),
+		"guile":   of("qv", "last: -c", "value: -e -x", "loads: -s -l -L -C", "alone: --auto-compile --no-auto-compile --debug --no-debug"),
 		"sbcl":    of("", "inline: --eval", "loads: --script --load --core --userinit --sysinit", "value: --dynamic-space-size --control-stack-size", "alone: --noinform --non-interactive --no-userinit --no-sysinit --disable-debugger"),
-		"racket":  of("iIkqnv", "inline: -e -p -l -m --eval --lib", "loads: -f -t -r -u --load --require --script -S -R"), "groovy": of("hn", "inline: -e", "loads: -cp -classpath --classpath", "value: -c --encoding"),
+		"racket":  of("imqnv", "first: -e --eval", "loads: -p -l --lib -I -f -t -r -u --load --require --script -S -R -X -A -G"), "groovy": of("hn", "inline: -e", "loads: -cp -classpath --classpath", "value: -c --encoding"),
 		"swift": of("", "loads: -I -F -L").looking(false), "scala": of("", "inline: -e", "loads: -cp -classpath").looking(false), "kotlin": of("", "inline: -e", "loads: -cp -classpath").looking(false),
-		"pwsh": of("", "inline: -c -Command -EncodedCommand", "loads: -f -File", "value: -ep -ExecutionPolicy -WorkingDirectory -wd", "alone: -NoProfile -NonInteractive -NoLogo -nop -NoExit"),
-		"fish": of("dilnPNv", "inline: -c --command", "value: -C --init-command -o -f -D", "alone: --no-config --private --login --interactive"), "csh": of("befilmnqstvVxX", "inline: -c"), "tcsh": of("befilmnqstvVxX", "inline: -c"),
+		"pwsh": of("", "last: -c -Command -EncodedCommand", "loads: -f -File", "value: -ep -ExecutionPolicy", "moves: -WorkingDirectory -wd", "alone: -NoProfile -NonInteractive -NoLogo -nop -NoExit"),
+		"fish": of("ilnPNv", "inline: -c --command", "first: -C --init-command", "value: -d -o -f", "alone: --no-config --private --login --interactive"), "csh": of("befilmnqstvVxX", "inline: -c"), "tcsh": of("befilmnqstvVxX", "inline: -c"),
 		"nu": of("hilnv", "inline: -c --commands", "loads: --config --env-config -I"), "xonsh": of("ilVh", "inline: -c", "loads: --rc"), "elvish": of("", "inline: -c", "loads: -rc"),
 
 		"uv": uv, "uvx": of("hnqv", "value: --with --with-editable --from -p --python --index --default-index", "value: --with-requirements --env-file", "moves: --directory").running(true),
@@ -174,35 +181,69 @@ func (in *interpreter) option(o string) (m meaning, at int) {
 	if m := in.options[o]; m != unknown {
 		return m, 0
 	}
-	if name, value, joined := strings.Cut(o, "="); joined && (o[1] == '-' || in.options[name] != unknown) {
-		if m = in.options[name]; m == unknown {
-			if m = alone; strings.Contains(value, "/") && !isURL(value) {
-				m = loads
-			}
+	name, value, joined := strings.Cut(o, "=")
+	if o[1] != '-' && (!joined || in.options[name] == unknown) {
+		return in.letters(o)
+	}
+	if joined {
+		at = len(name) + 1
+	}
+	if m = in.options[name]; m == unknown {
+		m = in.shortened(name)
+	}
+	if joined && m == unknown {
+		if m = alone; isCode(value) {
+			m = loads
 		}
-		return m, len(name) + 1
 	}
-	if o[1] == '-' {
-		return unknown, 0
-	}
+	return m, at
+}
+
+// letters is option for options of one letter, of which the last may have a value.
+func (in *interpreter) letters(o string) (m meaning, at int) {
 	for i := 1; i < len(o); i++ {
 		if o[i] >= '0' && o[i] <= '9' {
 			continue
 		}
 		letter := [2]byte{'-', o[i]}
-		switch m = in.options[string(letter[:])]; m {
-		case unknown, inline:
+		rest := o[i+1:]
+		switch m = in.options[string(letter[:])]; {
+		case m == unknown && isCode(rest):
+			return unclear, 0
+		case m == unknown, m == last:
 			return m, 0
-		case glued:
+		case m == glued && isCode(rest):
+			return loads, i + 1
+		case m == glued:
 			return alone, 0
-		case valued, loads, leads:
-			if i+1 < len(o) {
-				at = i + 1
-			}
-			return m, at
+		case m != alone && rest != "":
+			return m, i + 1
+		case m != alone:
+			return m, 0
 		}
 	}
 	return alone, 0
+}
+
+// shortened is what a long option means that may be the beginning of others: to load code, or what is not known.
+func (in *interpreter) shortened(name string) (m meaning) {
+	if len(name) < 4 {
+		return unknown
+	}
+	for o, means := range in.options {
+		if strings.HasPrefix(o, name) && means >= loads {
+			if m != unknown && m != means || means == leads {
+				return unclear
+			}
+			m = means
+		}
+	}
+	return m
+}
+
+// isCode reports whether the value of an option that is not known to be text may be a file that is run.
+func isCode(value string) bool {
+	return strings.Contains(value, "/") && !isURL(value) || extensions[path.Ext(value)]
 }
 
 // namesFile reports whether an operand is taken for a file, where it may also be something else.

@@ -158,6 +158,9 @@ func files(c *scanner, k *call, in *interpreter) (all []fileAt, open bool) {
 	for in != nil {
 		in = f.given(in)
 	}
+	if f.unclear != "" {
+		c.opaque("what %s loads by %s, is only known at run time", k.name, shorten(f.unclear))
+	}
 	return f.found, f.open
 }
 
@@ -171,6 +174,7 @@ type finder struct {
 	dirs    dirs
 	moved   bool
 	open    bool
+	unclear string // an option that may load any file; "" for none
 }
 
 func (f *finder) add(arg, from int) {
@@ -178,16 +182,24 @@ func (f *finder) add(arg, from int) {
 	f.pending = nil
 }
 
-// option takes the value of an option, which is that of an argument from a byte of it on.
-func (f *finder) option(m meaning, arg, from int) {
-	switch w := f.args[arg]; {
-	case m == loads && w.fixed:
+// option takes the value of an option of in, which is that of an argument from a byte of it on.
+func (f *finder) option(in *interpreter, m meaning, arg, from int) {
+	w := f.args[arg]
+	value := w.value[min(from, len(w.value)):]
+	switch {
+	case m == loads && isSetting(value):
+		f.option(in, m, arg, from+strings.IndexByte(value, '=')+1)
+	case m == loads && (w.fixed || w.pattern && from == 0):
 		f.add(arg, from)
+	case m == loads:
+		f.unclear = w.text
 	case m == leads && w.fixed:
 		f.pending = append(f.pending, fileAt{arg, from, f.dirs, f.moved})
-		f.dirs, f.moved = f.dirs.enter(w.value[from:], f.workdir != ""), true
+		f.dirs, f.moved = f.dirs.enter(value, f.workdir != ""), true
 	case m == leads:
 		f.dirs, f.moved = lostDirs, true
+	case m == valued && w.fixed && isCode(value) && (!in.named || in.namesFile(value)):
+		f.add(arg, from) // it may be a file that is run as well
 	}
 }
 
@@ -206,31 +218,36 @@ func (f *finder) given(in *interpreter) *interpreter {
 		}
 		switch {
 		case options && len(w.value) > 1 && (w.value[0] == '-' || w.value[0] == '+' && in.plus):
-			switch m, from := in.meaningOf(w); {
+			m, from := f.meaningOf(in, w)
+			switch {
 			case w.value == "--" && w.fixed:
 				options, unsure = false, false
-			case m == inline && !loose:
+				continue
+			case m == last && !loose:
 				return nil
-			case from > 0:
-				given = given || in.text
-				f.option(m, f.next, from)
-				unsure = false
-			case m >= valued && f.next+1 < len(args):
-				given = given || in.text
-				f.next++
-				f.option(m, f.next, 0)
-				loose, unsure = loose || args[f.next].many, false
-			default:
+			case m < valued && from == 0, from == 0 && f.next+1 == len(args):
 				loose, unsure = loose || w.many, m == unknown
+				continue
+			case from == 0:
+				f.next++
+				loose = loose || args[f.next].many
 			}
+			given = given || m == inline && !loose || in.text && (m == first || m == loads)
+			f.option(in, m, f.next, from)
+			unsure = false
 			continue
+		case given && !in.text:
+			return nil
 		case !w.fixed && !w.pattern:
 			if sure && !w.many {
-				return nil // the file is only known at run time, wherever that is
+				if !in.text {
+					return nil // the file is only known at run time, wherever that is
+				}
+				given = true
 			}
 			loose, unsure = loose || w.many, false
 			continue
-		case w.value == "-" && sure:
+		case w.value == "-" && sure && !in.text:
 			return nil
 		case in.words[w.value] && (!behind || !in.only):
 			behind, unsure = true, false
@@ -246,11 +263,17 @@ func (f *finder) given(in *interpreter) *interpreter {
 				f.next++
 				return inner
 			}
-		case behind && !in.text && (!in.looks || in.namesFile(name)):
+		case in.lists && strings.HasPrefix(name, "@"):
+			f.add(f.next, 1)
+			continue
+		case behind && (!in.text || !sure) && (!in.looks || in.namesFile(name)):
 			f.add(f.next, 0)
 		}
 		if sure {
-			return nil
+			if !in.text {
+				return nil
+			}
+			given = true
 		}
 		unsure = false
 	}
@@ -258,13 +281,22 @@ func (f *finder) given(in *interpreter) *interpreter {
 	return nil
 }
 
-// meaningOf is what a word means that begins as an option does, and where its value begins in it; 0 for nowhere.
-func (in *interpreter) meaningOf(w word) (m meaning, from int) {
-	switch {
-	case !w.fixed:
-		return unknown, 0
-	case w.value[0] == '+':
-		return in.option("-" + w.value[1:])
+// meaningOf is what a word of in means that begins as an option does, and where its value begins in it; 0 for nowhere.
+func (f *finder) meaningOf(in *interpreter, w word) (m meaning, from int) {
+	option := w.value
+	if option[0] == '+' {
+		option = "-" + option[1:]
 	}
-	return in.option(w.value)
+	m, from = in.option(option)
+	switch {
+	case m == unclear, !w.fixed && m == loads:
+		f.unclear = w.text
+		return unknown, 0
+	case !w.fixed && m == leads:
+		f.dirs, f.moved = lostDirs, true
+	}
+	if !w.fixed {
+		return unknown, 0
+	}
+	return m, from
 }
