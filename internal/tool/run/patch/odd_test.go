@@ -129,3 +129,49 @@ func TestOddFormsOfFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestOddNewFiles: no line that a diff removes becomes part of a new file, and none that stays is deleted with one,
+// as for git apply.
+func TestOddNewFiles(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(3, 1))
+	tree := map[string]string{"old": "1\n2\n"}
+	for range testrig.Rounds(500) {
+		var body, added strings.Builder
+		kinds := map[byte]int{}
+		for i := range 1 + r.IntN(6) {
+			op := "+++ -"[r.IntN(5)]
+			if kinds[op]++; r.IntN(3) == 0 {
+				body.WriteString([]string{"@@\n", "@@ -0,0 +1,9 @@\n", "@@ ... @@\n"}[r.IntN(3)])
+			}
+			fmt.Fprintf(&body, "%c%d\n", op, i)
+			if op != '-' {
+				fmt.Fprintf(&added, "%d\n", i)
+			}
+		}
+		if kinds['+']+kinds['-'] == 0 {
+			continue
+		}
+		patch := "--- /dev/null\n+++ b/new\n@@ -0,0 +1,99 @@\n" + body.String()
+		got, err := apply(t.Context(), patch, tree)
+		switch {
+		case kinds['-'] > 0 && err == nil:
+			t.Fatalf("lines are removed from a new file: %q\n%s", got["new"], patch)
+		case err == nil && got["new"] != added.String():
+			t.Fatalf("%q\n%s", got["new"], patch)
+		}
+		patch = "--- a/old\n+++ /dev/null\n@@ -1,99 +0,0 @@\n" + body.String()
+		if got, err := apply(t.Context(), patch, tree); err == nil && kinds['+']+kinds[' '] > 0 {
+			t.Fatalf("lines stay in a file that is deleted: %q\n%s", got, patch)
+		}
+	}
+	for patch, want := range map[string]string{
+		"--- /dev/null\n+++ b/n\n@@\n+1\n-2\n+3\n":          `line 3 of the patch: n is a new file, whose old one is /dev/null, and has lines that are removed`,
+		"--- a/old\n+++ /dev/null\n@@\n-1\n+2\n":            `line 3 of the patch: old is deleted, as its new one is /dev/null, and has lines that stay or are added`,
+		"--- /dev/null\n+++ b/n\n@@ -0,0 +1,9 @@\n+1\n-2\n": `n is a new file`,
+	} {
+		if _, err := apply(t.Context(), patch, tree); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", patch, err, want)
+		}
+	}
+}

@@ -124,8 +124,8 @@ func parse(all []string) ([]File, error) {
 		files, err = parseEnvelope(lines, first)
 	case isUnified(lines):
 		if files, err = parseUnified(lines, first); err != nil {
-			if again := parseLoose(lines, first); again != nil {
-				files, err = again, nil
+			if again, wrong := parseLoose(lines, first); again != nil || wrong != nil {
+				files, err = again, wrong
 			}
 		}
 	default:

@@ -62,8 +62,8 @@ func parseUnified(lines []string, first int) ([]File, error) {
 var extended = []string{"diff --git ", "index ", "new file mode 100644", "deleted file mode "}
 
 // parseLoose reads a unified diff by its lines alone, for one whose numbers are wrong or missing:
-// the places of its hunks must be the only ones. nil: it is none.
-func parseLoose(lines []string, first int) []File {
+// the places of its hunks must be the only ones. nil: it is none. An error says what no numbers mend.
+func parseLoose(lines []string, first int) ([]File, error) {
 	windows, strip := crlf(lines), prefixed(lines) || slices.ContainsFunc(lines, func(s string) bool { return strings.HasPrefix(s, "diff --git a/") })
 	path := func(header, prefix string) string {
 		name, _, _ := strings.Cut(strings.TrimRight(header[4:], "\r"), "\t")
@@ -79,7 +79,7 @@ func parseLoose(lines []string, first int) []File {
 	for i := 0; i < len(lines); {
 		if !header(i) {
 			if bare(lines[i]) != "" && !slices.ContainsFunc(extended, func(s string) bool { return strings.HasPrefix(lines[i], s) }) {
-				return nil
+				return nil, nil
 			}
 			i++
 			continue
@@ -89,18 +89,18 @@ func parseLoose(lines []string, first int) []File {
 		for end < len(lines) && !header(end) && !strings.HasPrefix(lines[end], "diff --git ") {
 			end++
 		}
-		f := looseFile(lines[i+2:end], first+i+2, from, to, windows)
+		f, err := looseFile(lines[i+2:end], first+i+2, from, to, windows)
 		if f == nil {
-			return nil
+			return nil, err
 		}
 		f.Line = first + i
 		files, i = append(files, *f), end
 	}
-	return files
+	return files, nil
 }
 
 // looseFile reads the hunks of one file.
-func looseFile(lines []string, first int, from, to string, windows bool) *File {
+func looseFile(lines []string, first int, from, to string, windows bool) (*File, error) {
 	if windows {
 		lines = slices.Clone(lines)
 		for i, line := range lines {
@@ -110,29 +110,42 @@ func looseFile(lines []string, first int, from, to string, windows bool) *File {
 	e := &envelope{lines: lines, first: first, loose: true}
 	hunks, err := e.hunks(to)
 	if err != nil || e.at < len(lines) {
-		return nil
+		return nil, nil //nolint:nilerr // the error of its numbers says more
 	}
 	switch none := "/dev/null"; {
 	case from == none && to == none:
-		return nil
+		return nil, nil
 	case from == none:
-		return &File{Kind: Add, Path: to, Content: added(hunks)}
+		if i := hunkWith(hunks, Remove); i >= 0 {
+			return nil, syntax(hunks[i].Line, `%s is a new file, whose old one is /dev/null, and has lines that are removed: leave out those with "-", or name the file behind "---" if it is there`, plain.Name(to))
+		}
+		return &File{Kind: Add, Path: to, Content: added(hunks)}, nil
 	case to == none:
-		return &File{Kind: Delete, Path: from}
+		if i := hunkWith(hunks, Insert, Context); i >= 0 {
+			return nil, syntax(hunks[i].Line, `%s is deleted, as its new one is /dev/null, and has lines that stay or are added: name the file behind "+++" if it is to stay`, plain.Name(from))
+		}
+		return &File{Kind: Delete, Path: from}, nil
 	}
 	for i := range hunks {
 		switch h := &hunks[i]; {
 		case len(oldLines(h.Lines)) > 0:
 			h.At = -1
 		case h.At < 0 && len(h.Contexts) == 0:
-			return nil // it may be anywhere
+			return nil, nil // it may be anywhere
 		}
 	}
 	f := &File{Kind: Update, Path: from, Hunks: hunks}
 	if from != to {
 		f.To = to
 	}
-	return f
+	return f, nil
+}
+
+// hunkWith is the first that has a line of one of these; -1 for none.
+func hunkWith(hunks []Hunk, ops ...Op) int {
+	return slices.IndexFunc(hunks, func(h Hunk) bool {
+		return slices.ContainsFunc(h.Lines, func(l Line) bool { return slices.Contains(ops, l.Op) })
+	})
 }
 
 // crlf reports whether the lines of a patch end as those of a Windows file do, its headers
