@@ -30,10 +30,7 @@ type asked struct {
 
 // ask notes that a job begins. Where that fails, nobody is told of its end if this process dies.
 func (d *state) ask() {
-	text, err := json.Marshal(asked{thisRun, time.Now()})
-	if err == nil {
-		_ = os.WriteFile(d.path(askedFile), text, 0o600)
-	}
+	_ = d.write(askedFile, func(w io.Writer) error { return json.NewEncoder(w).Encode(asked{thisRun, time.Now()}) })
 }
 
 // waits is the job whose end nobody has been told yet; nil for none.
@@ -47,7 +44,7 @@ func waits(dir string) (a *asked, done bool) {
 	return nil, false
 }
 
-// jobCutOff is that of a process that has died.
+// jobCutOff is that of a process that has died; nil for none.
 func jobCutOff(dir string) (a *asked, done bool) {
 	if a, done = waits(dir); a == nil || a.Run == thisRun {
 		return nil, false
@@ -57,8 +54,11 @@ func jobCutOff(dir string) (a *asked, done bool) {
 
 // tell keeps words about such a job, when all is done that is to be done about it.
 func (d *state) tell(r *Recovered) {
-	a, done := jobCutOff(d.dir)
-	if a == nil {
+	a, done := waits(d.dir)
+	switch {
+	case a == nil && r.Applied != nil:
+		a = new(asked) // of an older toold, or one that could not be finished when that was told
+	case a == nil || a.Run == thisRun:
 		return
 	}
 	err := d.write(cutFile, func(w io.Writer) error {
@@ -79,7 +79,11 @@ func (a *asked) words(r *Recovered, done bool) string {
 	at := a.begin()
 	switch {
 	case r.Applied != nil:
-		at += fmt.Sprintf(". The next one finished it: %s written to the source, %d removed there", plain.Count(r.Applied.WrittenCount, "path", "paths"), r.Applied.RemovedCount)
+		finished := ". The next one finished it"
+		if a.At.IsZero() {
+			at, finished = "an apply was cut off in the middle", ". It is finished now"
+		}
+		at += finished + fmt.Sprintf(": %s written to the source, %d removed there", plain.Count(r.Applied.WrittenCount, "path", "paths"), r.Applied.RemovedCount)
 		if n := len(r.Left); n > 0 {
 			at += fmt.Sprintf("; left alone, since somebody had changed them meanwhile: %d. See what is left with toolctl diff, then apply again", n)
 		}

@@ -127,3 +127,49 @@ func TestCutOffChanged(t *testing.T) {
 		t.Errorf("after: %q", got)
 	}
 }
+
+// TestCutOffUnasked: one that no note was made of, as by an older daemon, is told when it was finished.
+func TestCutOffUnasked(t *testing.T) {
+	base := tree(t, map[string]string{"a": "old"})
+	g := begin(t, base)
+	write(t, g.work, map[string]string{"a": "new", "b": "new"})
+	archive := filepath.Join(t.TempDir(), "archive")
+	must(t, os.WriteFile(archive, archiveOf(t, base, g.work), 0o600))
+	for at, want := range map[string]string{
+		"committed renamed": "an apply was cut off in the middle. It is finished now: 2 paths written to the source, 0 removed there",
+		"plan renamed":      "", // nothing was written
+	} {
+		c := child{State: filepath.Join(t.TempDir(), "state"), Source: copyTree(t, base), Archive: archive, Since: tick(), At: at}
+		if !c.run(t) {
+			t.Fatalf("%s: it was not killed", at)
+		}
+		_, err := Recover(t.Context(), c.State)
+		must(t, err)
+		if got := CutOff(c.State); got != want {
+			t.Errorf("%s: it is said %q, want %q", at, got, want)
+		}
+	}
+}
+
+// TestCutOffDurable: that somebody waits is on the disk, whole, before anything else of the job is.
+func TestCutOffDurable(t *testing.T) {
+	base := tree(t, map[string]string{"a": "old"})
+	g := begin(t, base)
+	write(t, g.work, map[string]string{"a": "new"})
+	archive := filepath.Join(t.TempDir(), "archive")
+	must(t, os.WriteFile(archive, archiveOf(t, base, g.work), 0o600))
+	for at, told := range map[string]bool{"asked written": false, "asked renamed": true, "spool made": true} {
+		c := child{State: filepath.Join(t.TempDir(), "state"), Source: copyTree(t, base), Archive: archive, Since: tick(), At: at, Ask: true}
+		if !c.run(t) {
+			t.Fatalf("%s: it was not killed", at)
+		}
+		if got := CutOff(c.State); strings.Contains(got, "before anything was written") != told {
+			t.Errorf("%s: it is said %q", at, got)
+		}
+		_, err := Recover(t.Context(), c.State)
+		must(t, err)
+		if left, _ := filepath.Glob(filepath.Join(c.State, "*"+newSuffix)); len(left) > 0 {
+			t.Errorf("%s: left are %q", at, left)
+		}
+	}
+}

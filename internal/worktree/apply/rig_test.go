@@ -369,7 +369,7 @@ func tidy(t testing.TB, state string) {
 	list, err := os.ReadDir(state)
 	must(t, err)
 	for _, e := range list {
-		if e.Name() != ownFile && e.Name() != baseDir && e.Name() != wroteFile {
+		if e.Name() != ownFile && e.Name() != baseDir && e.Name() != wroteFile && e.Name() != cutFile {
 			t.Errorf("the state directory has %s", e.Name())
 		}
 	}

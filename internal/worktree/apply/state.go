@@ -202,7 +202,7 @@ func (d *state) finished() error {
 
 // clear removes what is of no plan that is committed.
 func (d *state) clear() {
-	for _, name := range []string{contentFile, planFile, planFile + newSuffix, ownFile + newSuffix} {
+	for _, name := range []string{contentFile, planFile, planFile + newSuffix, ownFile + newSuffix, askedFile + newSuffix, cutFile + newSuffix} {
 		_ = os.Remove(d.path(name)) // the next job tries again
 		step(name + " cleared")
 	}
