@@ -51,7 +51,14 @@ func (st *steps) ended(c *Call, out *agent.Outcome, err error) *outcome {
 // counts for the whole session: of calls that run at the same time, the first
 // that fails after a kill is held for the one that was hit.
 func (st *steps) refine(c *Call, o *outcome) {
-	if o.Exit == nil || !c.def.Command {
+	if !c.def.Command {
+		// It may have run a program, as for a picture: that one was killed is not held against the next call.
+		if (o.Result.IsError || len(o.Result.Attachments) > 0) && st.slots.open.Load() == 1 {
+			st.place.Killed()
+		}
+		return
+	}
+	if o.Exit == nil {
 		return
 	}
 	byItself := o.Exit.Reason == run.ReasonExit || o.Exit.Reason == run.ReasonSignal

@@ -409,6 +409,23 @@ func TestLimitsEndPrograms(t *testing.T) {
 	}
 }
 
+// TestKilledForTool: a kill of a program that a tool runs itself is not held against the command behind it.
+func TestKilledForTool(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	for _, file := range []string{"huge picture", "huge missing"} {
+		h.call(s.ID, readCall(file))
+		if c := h.call(s.ID, bashCall("exit 1")); c.Metadata["reason"] != "exit" {
+			t.Errorf("behind a read of a %s: %v, %q", file, c.Metadata["reason"], c.Output)
+		}
+	}
+	if c := h.call(s.ID, bashCall("oom")); c.Metadata["reason"] != "memory" {
+		t.Errorf("of a command: %v", c.Metadata["reason"])
+	}
+}
+
 func TestPrepare(t *testing.T) {
 	h := newHouse(t)
 	h.open()

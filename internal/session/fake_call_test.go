@@ -138,6 +138,9 @@ func (c *fakeCall) result() *run.Result {
 		From     string `json:"from"`
 	}
 	_ = json.Unmarshal(c.req.Input, &in)
+	if strings.Contains(in.FilePath, "huge") { // a program that the tool has run for it was killed
+		c.b.oom.Add(1)
+	}
 	switch {
 	case strings.Contains(in.FilePath, "long"):
 		return &run.Result{Title: in.FilePath, Output: strings.Repeat("a line of text\n", 5000)}

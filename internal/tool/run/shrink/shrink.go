@@ -21,9 +21,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of what is decoded. A picture takes four bytes a pixel, and is there twice.
+// Bounds of what is decoded. A picture takes up to eight bytes a pixel, and more while it is decoded: this
+// is for sessions that have no more than the default of memory, beside what they work on.
 const (
-	maxPixels = 64 << 20
+	maxPixels = 16 << 20
 	maxSource = 64 << 20
 	// tries is how often a picture is made smaller until it has few enough bytes.
 	tries   = 8

@@ -2,6 +2,7 @@ package shrink
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"image"
@@ -9,6 +10,7 @@ import (
 	"image/gif"
 	"image/jpeg"
 	"image/png"
+	"io"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -85,6 +87,24 @@ func TestPictureBounds(t *testing.T) {
 	huge[6], huge[7], huge[8], huge[9] = 0xff, 0xff, 0xff, 0xff
 	if _, size, err := Picture(huge, Bounds{1 << 20, 1000}); err == nil || size.Width != 65535 || !strings.Contains(err.Error(), "more than") {
 		t.Errorf("%+v, %v", size, err)
+	}
+	for sides, decodes := range map[[2]uint16]bool{{4096, 4096}: true, {4096, 4097}: false, {1, 65535}: true} {
+		claims := encoded(t, "gif", noise(2, 2))
+		binary.LittleEndian.PutUint16(claims[6:], sides[0])
+		binary.LittleEndian.PutUint16(claims[8:], sides[1])
+		path := t.TempDir() + "/p.gif"
+		if err := os.WriteFile(path, claims, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var st syscall.Stat_t
+		if err := syscall.Stat(path, &st); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := Picture(claims, Bounds{1 << 20, 1000})
+		checked := Check(path, fmt.Sprint(st.Ino), io.Discard)
+		if bounded := err != nil && strings.Contains(err.Error(), "more than"); bounded == decodes || (checked == nil) != decodes {
+			t.Errorf("%v: %v, %v", sides, err, checked)
+		}
 	}
 	if _, _, err := Picture([]byte("no picture"), Bounds{1 << 20, 1000}); err == nil {
 		t.Error("no picture was taken for one")
