@@ -50,8 +50,11 @@ const (
 	HeaderEarlier       = "Toold-Earlier"
 )
 
+// MaxPatched is how many bytes a file of a patch has at most: git keeps all of it in memory.
+const MaxPatched = 512 << 20
+
 // Missing says, once the patch was read to its end, how many changes are not in it: those
-// that a patch cannot say (git takes nothing of .git, no FIFOs, no files of more than 512 MiB,
+// that a patch cannot say (git takes nothing of .git, no FIFOs, no files of more than MaxPatched,
 // and no permissions but the executable bit), and those that could not be compared. Directories are not counted.
 func (p *Patch) Missing() (leftOut, unreadable int) {
 	return p.count(HeaderLeftOut), p.count(HeaderUnreadable)

@@ -168,7 +168,7 @@ func sayMissing(a *app, p *client.Patch) {
 	sayAstray(a, p.SourceAstray())
 	sayEarlier(a, p.Earlier())
 	if leftOut > 0 {
-		a.say("not in the patch: %s; git takes nothing of .git, no FIFOs, no files of more than 512 MiB, and no permissions but the executable bit", plural(leftOut, "change"))
+		a.say("not in the patch: %s; git takes nothing of .git, no FIFOs, no files of more than %d MiB, and no permissions but the executable bit", plural(leftOut, "change"), client.MaxPatched>>20)
 	}
 	sayUnreadable(a, unreadable)
 	sayOmitted(a, excluded, ignored)

@@ -284,13 +284,12 @@ func (r *runCommand) finishReport(ctx context.Context, argv []string, err error)
 // missVast says which files the patch lacks since git takes none of that size: nobody has them when the
 // session is over.
 func (p *ciReport) missVast(changes *client.Changes) {
-	const most = 512 << 20
 	if changes == nil || p.result.Patch.File == "" {
 		return
 	}
 	for i := range changes.Items {
-		if x := &changes.Items[i]; x.Kind == "file" && x.Size > most {
-			p.miss("changes.patch", fmt.Errorf("%s has %s, and files of more than %s are in no patch; add --artifact for it, or run with --apply", changeName(x), bytesShort(x.Size), bytesShort(most)))
+		if x := &changes.Items[i]; x.Kind == "file" && x.Size > client.MaxPatched {
+			p.miss("changes.patch", fmt.Errorf("%s has %s, and files of more than %s are in no patch; add --artifact for it, or run with --apply", changeName(x), bytesShort(x.Size), bytesShort(client.MaxPatched)))
 		}
 	}
 }

@@ -20,8 +20,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/testrig"
 )
+
+// TestMaxPatched: what clients say of the bound is true of the agent, which does without them.
+func TestMaxPatched(t *testing.T) {
+	if maxPatched != client.MaxPatched {
+		t.Errorf("a file of a patch has %d bytes at most, and clients say %d", maxPatched, client.MaxPatched)
+	}
+}
 
 // gitIn runs git outside any repository.
 func gitIn(t testing.TB, dir string, in []byte, args ...string) (string, error) {
