@@ -94,7 +94,8 @@ type Incomplete struct {
 type SourceSeen struct {
 	Path   string `json:"path"`
 	Target string `json:"target"` // where the session has it
-	// Is says what is at the path instead; empty where the directory is there again.
+	// Is says what is at the path instead, or that something is mounted in the directory, which the
+	// session does not see; empty where the directory is there again.
 	Is string `json:"is,omitempty"`
 }
 

@@ -4,26 +4,29 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/call/remark"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/worktree"
 )
 
 // errAsBefore: nothing of a row is to be changed.
 var errAsBefore = errors.New("all is as before")
 
-// lookAtSources sees whether the directories of the host that a session was given are at their paths.
+// lookAtSources sees whether the directories of the host that a session was given are at their paths, and
+// nothing was mounted in them: no sandbox sees what comes there later.
 // One that is not goes on to be what the session works in, though nobody may see it there: notes, an
 // event and each call say so, until it is back. Of one that cannot be looked at nothing new is said.
 func lookAtSources(s *Session) {
 	row := s.Row()
-	if slices.Equal(seeSources(s.ctx, row.Sources), row.Sources) {
+	if slices.Equal(seeSources(s, row.Sources), row.Sources) {
 		return
 	}
 	var events []client.Event
 	err := s.writeTelling(func(r *store.Session) error {
-		now := seeSources(s.ctx, r.Sources)
+		now := seeSources(s, r.Sources)
 		if slices.Equal(now, r.Sources) {
 			return errAsBefore // another call has seen it too
 		}
@@ -45,12 +48,37 @@ func lookAtSources(s *Session) {
 }
 
 // seeSources are the sources with what is at their paths now.
-func seeSources(ctx context.Context, sources []store.Source) []store.Source {
-	now := slices.Clone(sources)
-	for i := range now {
-		if is, err := now[i].Astray(ctx); err == nil {
-			now[i].Is = is
-		}
+func seeSources(s *Session, sources []store.Source) []store.Source {
+	return seeTogether(sources, func(of store.Source) (string, error) { return see(s.ctx, &s.daemon.mounts, &of) })
+}
+
+// see says what is at the path of a source instead of it, or that something was mounted in it since.
+func see(ctx context.Context, mounts *worktree.Mounts, of *store.Source) (is string, err error) {
+	f, err := of.Open(ctx)
+	if e, ok := errors.AsType[*worktree.AstrayError](err); ok {
+		return e.Is, nil
 	}
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if of.Mounted != "" && worktree.MountedSince(of.Mounted, mounts.In(f)) {
+		return worktree.IsMountedIn, nil
+	}
+	return "", nil
+}
+
+// seeTogether looks at all of them at once: file systems that hang are waited for as long as one of them.
+func seeTogether(sources []store.Source, look func(store.Source) (is string, err error)) []store.Source {
+	now := slices.Clone(sources)
+	var looks sync.WaitGroup
+	for i := range now {
+		looks.Go(func() {
+			if is, err := look(now[i]); err == nil {
+				now[i].Is = is
+			}
+		})
+	}
+	looks.Wait()
 	return now
 }

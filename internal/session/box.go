@@ -56,7 +56,7 @@ func (b box) claim(_ context.Context, pl *plan) error {
 		}
 		sw := &pl.spec.Worktree
 		sw.Source, sw.UID, sw.GID = d.File, d.UID, d.GID
-		if err := pl.hold(w.Source, w.Target, d.File); err != nil {
+		if err := pl.hold(w.Source, w.Target, d.File, &b.roster.mounts); err != nil {
 			return err
 		}
 		for _, l := range d.Linked {
@@ -82,7 +82,7 @@ func (b box) claim(_ context.Context, pl *plan) error {
 			return err
 		}
 		pl.spec.Mounts = append(pl.spec.Mounts, m)
-		if err := pl.hold(pl.req.Mounts[i].Source, m.Target, m.Source); err != nil {
+		if err := pl.hold(pl.req.Mounts[i].Source, m.Target, m.Source, &b.roster.mounts); err != nil {
 			return err
 		}
 	}

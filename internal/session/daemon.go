@@ -39,6 +39,7 @@ type daemon struct {
 	hub       *event.Hub
 	leases    *lease.Ranges
 	pins      worktree.Pinner
+	mounts    worktree.Mounts
 	hooks     *hook.Programs
 	calls     *call.Service
 	destroys  chan struct{} // one for each sandbox that is being removed

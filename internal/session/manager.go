@@ -215,6 +215,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	err := m.work.Close(ctx)
 	m.keepClock()
+	err = errors.Join(err, m.mounts.Close())
 	// The ranges of what goes on stay marked, for the next daemon to claim.
 	if lerr := m.leases.Close(); !errors.Is(lerr, os.ErrClosed) {
 		err = errors.Join(err, lerr)

@@ -62,10 +62,10 @@ func (p *plan) close() {
 	}
 }
 
-// hold notes which directory of the host a session is given.
-func (p *plan) hold(path, target string, f *os.File) error {
+// hold notes which directory of the host a session is given, and what is mounted in it.
+func (p *plan) hold(path, target string, f *os.File, mounts *worktree.Mounts) error {
 	is, err := worktree.SourceOf(path, f)
-	p.sources = append(p.sources, store.Source{Source: is, Target: target})
+	p.sources = append(p.sources, store.Source{Source: is, Target: target, Mounted: mounts.In(f)})
 	return err
 }
 

@@ -73,9 +73,16 @@ type CachePlace struct {
 type Source struct {
 	worktree.Source
 	Target string `json:"target"`
-	// Is says what was at its path instead when it was last looked at; "" = the directory itself.
+	// Is says what was at its path instead when it was last looked at, or that something was mounted in
+	// it; "" = the directory itself, as it was.
 	Is string `json:"is,omitempty"`
+	// Mounted is what was mounted in it when the session was made: see worktree.Mounts. "" where that is not
+	// known, and in rows of earlier versions.
+	Mounted string `json:"mounted,omitempty"`
 }
+
+// IsMountedIn reports whether it is at its path, with something mounted in it that its session does not see.
+func (s *Source) IsMountedIn() bool { return s.Is == worktree.IsMountedIn }
 
 // Tasks is a list of tasks, and the call that wrote it.
 type Tasks struct {

@@ -20,6 +20,9 @@ type Source struct {
 	Device uint64 `json:"device"`
 	Inode  uint64 `json:"inode"`
 	Birth  int64  `json:"birth,omitempty"` // ns
+	// Link says that a symbolic link was at the path, as an administrator's roots may be one: what counts is where it
+	// leads. false in records of earlier versions.
+	Link bool `json:"link,omitempty"`
 }
 
 // AstrayError is that a Source is not at its path any more. Is says in fixed words what is there.
@@ -37,9 +40,11 @@ const (
 	isMounted = "something is mounted there"
 )
 
-// SourceOf says what an open directory is.
+// SourceOf says what an open directory is that was found at a path.
 func SourceOf(path string, f *os.File) (Source, error) {
 	s, _, err := statSource(path, f)
+	var at unix.Stat_t
+	s.Link = err == nil && unix.Lstat(path, &at) == nil && at.Mode&unix.S_IFMT == unix.S_IFLNK
 	return s, err
 }
 
@@ -69,7 +74,11 @@ func (s Source) Open(ctx context.Context) (*os.File, error) {
 }
 
 func (s Source) open() (*os.File, error) {
-	f, err := os.OpenFile(s.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	flags := unix.O_PATH | unix.O_DIRECTORY
+	if !s.Link {
+		flags |= unix.O_NOFOLLOW
+	}
+	f, err := os.OpenFile(s.Path, flags, 0)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil, &AstrayError{s.Path, isNothing}
@@ -79,6 +88,7 @@ func (s Source) open() (*os.File, error) {
 		return nil, err
 	}
 	now, mounted, err := statSource(s.Path, f)
+	now.Link = s.Link
 	switch {
 	case err == nil && now == s:
 		return f, nil
