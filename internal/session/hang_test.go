@@ -51,6 +51,27 @@ func TestHangingWorktree(t *testing.T) {
 	if c, err := h.store.Call(t.Context(), waits.ID); err != nil || c.Status != client.CallRunning {
 		t.Errorf("the other one: %+v, %v", c, err)
 	}
+	for name, look := range map[string]func(){
+		"sweeper":               func() { h.m.Collector.sweep(t.Context()) },
+		"recovery of worktrees": func() { h.m.trees.RecoverAll(t.Context()) },
+		"leftovers":             func() { _, _ = h.m.Collector.collect(t.Context(), client.GCRequest{DryRun: true}) },
+		"checks":                func() { h.m.Checks(t.Context()) },
+		"ready":                 func() { h.m.Ready(t.Context()) },
+		"count of worktrees":    func() { h.m.Usage.Worktrees() },
+		"disks":                 func() { h.m.DiskRoom() },
+		"memory of the host":    func() { h.m.MemoryRoom() },
+	} {
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			look()
+		}()
+		select {
+		case <-over:
+		case <-time.After(testrig.Patience):
+			t.Fatalf("%s: it waits for the worktree that hangs", name)
+		}
+	}
 	h.stop() // ends
 	h.open()
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -233,4 +234,47 @@ func TestRealAstrayOver(t *testing.T) {
 	if _, err := os.Stat(a.src + "/gone"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("gone is there: %v", err)
 	}
+}
+
+// TestRealAstrayBack: a source that comes back while a look at the changes of a session that is over
+// begins makes neither a patch that adds what is there, nor one that says nothing of what it lacks.
+func TestRealAstrayBack(t *testing.T) {
+	a := newApplyRig(t)
+	a.write("old", "old\n")
+	a.write("gone", "gone\n")
+	id := a.session("s")
+	a.bash(id, "echo new >new; echo more >>old; rm gone")
+	a.changed(id) // what it began with is kept
+	a.end(id)
+	away := a.src + "-gone"
+	for _, list := range []bool{false, true} {
+		a.must(os.Rename(a.src, away))
+		back := sync.OnceFunc(func() { a.must(os.Rename(away, a.src)) })
+		a.m.trees.Step = func(name string) {
+			if name == "opened" {
+				back()
+			}
+		}
+		if list {
+			c, err := a.m.trees.Changes(t.Context(), owner, id, client.DiffQuery{})
+			a.must(err)
+			if c.SourceAstray != "nothing is there" || c.Added != 2 || c.Removed != 0 {
+				t.Errorf("changes are %+v", c)
+			}
+		} else {
+			r, err := a.m.trees.Diff(t.Context(), owner, id, client.DiffQuery{})
+			a.must(err)
+			patch, err := io.ReadAll(r)
+			a.must(errors.Join(err, r.Close()))
+			if got := r.(interface{ SourceAstray() string }).SourceAstray(); got != "nothing is there" || !strings.Contains(string(patch), "\n old\n+more\n") {
+				t.Errorf("the patch says %q, and is\n%s", got, patch)
+			}
+		}
+		a.m.trees.Step = func(string) {}
+		if _, err := os.Stat(away); err == nil {
+			t.Fatal("the source has not come back")
+		}
+	}
+	a.apply(id, client.ApplyRequest{})
+	a.holds("old", "old\nmore\n")
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
@@ -216,7 +218,7 @@ func (x *subject) applied(ctx context.Context, v *view, merged []string) error {
 // source opens the source of a tree for p to write to. It must be the directory that the
 // tree was made over.
 func (x *subject) source(ctx context.Context, p auth.Principal) (*os.File, thread.User, error) {
-	if err := there(ctx, x.row.ID, x.tree.Source); err != nil {
+	if _, err := there(ctx, x.row.ID, x.tree.Source); err != nil {
 		return nil, thread.User{}, err
 	}
 	f, owner, err := x.sessions.Pin(p, x.tree.Source.Path)
@@ -239,21 +241,47 @@ func (s *Service) RecoverAll(ctx context.Context) {
 	if err != nil {
 		s.log.Error("look for applies that were not finished", "error", err)
 	}
-	for session, dir := range dirs {
-		r, err := apply.Recover(ctx, dir)
-		if _, none := s.store.Get(session); err == nil && errors.Is(none, layers.ErrNone) {
-			err = apply.Forget(ctx, dir)
-		}
-		switch {
-		case err != nil:
-			s.log.Error("finish an apply", "session", session, "error", err)
-		case r.Source != "":
-			s.log.Warn("finished an apply of an earlier daemon", "session", session, "outcome", fmt.Sprintf("%+v", *r))
-		}
-	}
+	eachOf(dirs, recoverPatience, func(session, dir string) { recoverOne(ctx, s.shared, session, dir) })
 	for _, what := range apply.Trouble() {
 		s.log.Error("an apply was cut off that this daemon cannot finish", "what", what)
 	}
+}
+
+func recoverOne(ctx context.Context, s *shared, session, dir string) {
+	r, err := apply.Recover(ctx, dir)
+	if _, none := s.store.Get(session); err == nil && errors.Is(none, layers.ErrNone) {
+		err = apply.Forget(ctx, dir)
+	}
+	switch {
+	case err != nil:
+		s.log.Error("finish an apply", "session", session, "error", err)
+	case r.Source != "":
+		s.log.Warn("finished an apply of an earlier daemon", "session", session, "outcome", fmt.Sprintf("%+v", *r))
+	}
+}
+
+const (
+	// recoverAtOnce is how many applies are carried out at a time, and recoverPatience how long one of them is
+	// before it is another's turn beside it.
+	recoverAtOnce   = 16
+	recoverPatience = 5 * time.Second
+)
+
+// eachOf does work for each session, some of them at a time, until all is done. One that takes longer than
+// patience keeps none of the others from it: the file system of its source may not answer.
+func eachOf(dirs map[string]string, patience time.Duration, work func(session, dir string)) {
+	turns := make(chan struct{}, recoverAtOnce)
+	var all sync.WaitGroup
+	for session, dir := range dirs {
+		turns <- struct{}{}
+		all.Go(func() {
+			over := sync.OnceFunc(func() { <-turns })
+			defer over()
+			defer time.AfterFunc(patience, over).Stop()
+			work(session, dir)
+		})
+	}
+	all.Wait()
 }
 
 // CheckApplies says for doctor whether applies were cut off that this daemon cannot finish.

@@ -52,7 +52,7 @@ func TestOwnSandboxes(t *testing.T) {
 	open := func(tenant string) (*view, error) {
 		row := &store.Session{}
 		row.ID, row.State, row.Tenant = "ses_1", client.SessionEnded, tenant
-		x := &subject{shared: s.shared, row: row, tree: tree}
+		x := &subject{shared: s.shared, row: row, tree: tree, shows: true}
 		return x.look(t.Context(), auth.Principal{}, "")
 	}
 	full := func(tenant string) {

@@ -315,7 +315,7 @@ func (s *Service) Fork(ctx context.Context, p auth.Principal, id string, r clien
 		return nil, s.sessions.Internal("fork session "+x.row.ID, err)
 	}
 	x.Step("forked from")
-	if err := there(ctx, x.row.ID, x.tree.Source); err != nil {
+	if _, err := there(ctx, x.row.ID, x.tree.Source); err != nil {
 		return nil, err
 	}
 	if v, _, err = s.sessions.Begin(ctx, p, forkRequest(x.row, r), *from); err != nil {

@@ -186,13 +186,16 @@ func (s *Service) viewOf(ctx context.Context, p auth.Principal, id, against stri
 	if err != nil {
 		return nil, err
 	}
+	x.shows = true
 	v, err := lookFrom(ctx, x, p, against, m)
 	if err != nil {
 		return nil, err
 	}
 	v.tree, v.lost = x.tree, m.lost
 	v.earlier = s.CutOff(x.row.ID)
-	v.astray, _ = x.tree.Source.Astray(ctx) // one that cannot be looked at is told by its changes
+	if !v.void { // else it is told as it was: what came back is not below its layers
+		v.astray, _ = x.tree.Source.Astray(ctx) // one that cannot be looked at is told by its changes
+	}
 	if against != "" {
 		c, err := x.find(against)
 		if err != nil {

@@ -69,7 +69,9 @@ func (x *subject) discard(ctx context.Context, p auth.Principal, paths []string)
 // counted counts the changes of a tree that are about to go. They go with their layers, whatever
 // is in the way of a look at them; then it says why the count is not whole.
 func counted(ctx context.Context, x *subject, p auth.Principal) (n int, uncounted string) {
+	x.shows = true
 	v, err := x.look(ctx, p, "")
+	x.shows = false
 	if err == nil {
 		defer v.close()
 		v.tree = x.tree

@@ -32,6 +32,7 @@ type subject struct {
 	tree   *layers.Tree
 	first  *layers.Tree // that it was when this began; nil where nobody waits for that
 	dumped bool         // there may be layers that the tree does not name any more
+	shows  bool         // what it looks at is only shown, or counted: then its layers may lie over nothing
 
 	unlock, unhold func()
 }

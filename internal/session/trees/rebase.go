@@ -1,15 +1,12 @@
 package trees
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
-	"path"
+	"os"
 	"slices"
-	"strings"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/beneath"
@@ -40,8 +37,6 @@ func (p *patched) add(t treediff.Totals) {
 	p.Unreadable += t.Unreadable
 	p.LeftOut += t.LeftOut
 }
-
-func pathOf(c *client.Change) string { return cmp.Or(string(c.Bytes), c.Path) }
 
 // pages reads all changes that are asked for.
 func (v *view) pages(ctx context.Context, q client.DiffQuery, each func(*client.Changes) error) error {
@@ -105,7 +100,7 @@ func tally(all, page *client.Changes) {
 // and drops those that are none then.
 func (v *view) rebase(ctx context.Context, c *client.Changes) error {
 	j, err := v.judge(ctx, c.Items)
-	if err != nil || !j.any() {
+	if err != nil {
 		return err
 	}
 	lines := make(map[string]*treediff.Line)
@@ -115,56 +110,8 @@ func (v *view) rebase(ctx context.Context, c *client.Changes) error {
 	}); err != nil {
 		return err
 	}
-	items, left := c.Items[:0:0], "" // a directory that is stale, as is what is in it
-	for i := range c.Items {
-		o := c.Items[i]
-		switch p := pathOf(&o); {
-		case j.drops(&o):
-			continue
-		case j.base[p] != nil && j.base[p].Dir:
-			if o.OldMode = modeOf(j.base[p]); o.Mode == o.OldMode {
-				continue
-			}
-			o.SourceChanged = true
-			c.SourceChanged++
-		case j.base[p] != nil:
-			if lines[p] == nil {
-				continue // it is what the session began with, or what the source has by now
-			}
-			o = errand.ChangeOf(p, lines[p])
-			o.SourceChanged = true
-			c.SourceChanged++
-		case j.stale[p], below(p, left):
-			o.Stale = true
-			if c.Stale++; o.Kind == string(treediff.Dir) {
-				left = p
-			}
-		}
-		items = append(items, o)
-	}
-	c.Items = items
+	j.tell(c, lines)
 	return nil
-}
-
-// stays are the directories in whose place the session has something else, by whether something
-// in them is stale: then they stay, and what takes their place is stale too.
-type stays map[string]bool
-
-func (s stays) add(items []client.Change, j *judged) {
-	for i := range items {
-		p := pathOf(&items[i])
-		if items[i].Status == client.ChangeType && items[i].OldKind == string(treediff.Dir) {
-			s[p] = false
-		}
-		if !j.stale[p] || j.drops(&items[i]) {
-			continue
-		}
-		for d := path.Dir(p); d != "."; d = path.Dir(d) {
-			if _, is := s[d]; is {
-				s[d] = true
-			}
-		}
-	}
 }
 
 // survey judges all changes that are asked for, and says whether the source has something else
@@ -180,60 +127,27 @@ func (v *view) survey(ctx context.Context, q client.DiffQuery, h *held) (changed
 }
 
 func (v *view) surveyPage(ctx context.Context, c *client.Changes) (changed bool, err error) {
-	if v.stays == nil {
-		v.stays = make(stays)
-	}
 	j, err := v.judge(ctx, c.Items)
 	if err != nil {
 		return false, err
 	}
-	v.stays.add(c.Items, j)
+	v.across.survey(c.Items, j)
 	return j.any(), nil
-}
-
-// judged is how a page of changes stands to the source.
-type judged struct {
-	base  map[string]*apply.Base // of what the source has something else for
-	stale map[string]bool        // it has, and there is no base
-	dirs  map[string]bool        // those above files that the session began with
-}
-
-// modeOf is the mode of a directory as lists have it.
-func modeOf(b *apply.Base) string { return fmt.Sprintf("%04o", b.Perm) }
-
-func (j *judged) any() bool { return len(j.base)+len(j.stale) > 0 }
-
-func (j *judged) changed(p string) bool { return j.stale[p] || j.base[p] != nil }
-
-// drops reports whether a change is none of the session's: a directory that the source has
-// lost, and what the source has put in the place of a file.
-func (j *judged) drops(c *client.Change) bool {
-	p := pathOf(c)
-	if c.Status == client.ChangeAdded && c.Kind == string(treediff.Dir) {
-		return j.dirs[p]
-	}
-	if c.Status != client.ChangeDeleted {
-		return false
-	}
-	for d := path.Dir(p); d != "."; d = path.Dir(d) {
-		if b := j.base[d]; b != nil && b.File {
-			return true
-		}
-	}
-	return false
 }
 
 // judge says how the changes of a page stand to the source. Where that cannot be looked at,
 // all are stale.
 func (v *view) judge(ctx context.Context, items []client.Change) (*judged, error) {
-	j := &judged{base: make(map[string]*apply.Base), stale: make(map[string]bool), dirs: make(map[string]bool)}
-	if len(items) == 0 {
-		return j, nil
+	if v.across == nil {
+		v.across = newAcross()
 	}
 	places := make([]apply.Place, len(items))
 	for i := range items {
 		o := &items[i]
 		places[i] = apply.Place{Path: pathOf(o), Status: o.Status, Kind: beneath.Kind(o.Kind)}
+	}
+	if len(items) == 0 {
+		return v.across.judge(ctx, nil, nil, nil)
 	}
 	look, verdicts, err := v.verdicts(ctx, places)
 	if ctx.Err() != nil {
@@ -248,32 +162,7 @@ func (v *view) judge(ctx context.Context, items []client.Change) (*judged, error
 			return nil, err
 		}
 	}
-	for i := range items {
-		if err := context.Cause(ctx); err != nil {
-			return nil, err
-		}
-		if v.stays[places[i].Path] {
-			j.stale[places[i].Path] = true
-			continue
-		}
-		if !verdicts[i].Changed {
-			continue
-		}
-		p, plain := places[i].Path, hasSide(&items[i]) || places[i].Kind == beneath.Dir && items[i].Status == client.ChangeModified
-		if verdicts[i].Known && plain && items[i].Unreadable == "" {
-			j.base[p] = look.Base(p)
-		}
-		if b := j.base[p]; b == nil {
-			delete(j.base, p)
-			j.stale[p] = true
-		} else if b.File {
-			b.Content = nil // it is read again when its turn comes
-			for d := path.Dir(p); d != "." && !j.dirs[d]; d = path.Dir(d) {
-				j.dirs[d] = true
-			}
-		}
-	}
-	return j, nil
+	return v.across.judge(ctx, items, verdicts, look.Base)
 }
 
 // asBegun reports whether the source surely has what the session began with wherever a layer of
@@ -317,17 +206,6 @@ func mayBeAsBegun(ctx context.Context, v *view) bool {
 	return err == nil && told != nil && v.spots.whole && !v.spots.moved && len(v.against) == 0
 }
 
-// hasSide reports whether the daemon can compare what the session has at a change.
-func hasSide(c *client.Change) bool {
-	switch treediff.Kind(c.Kind) {
-	case "", treediff.Link:
-		return true
-	case treediff.File:
-		return c.Size <= treediff.MaxSide
-	}
-	return false
-}
-
 func (v *view) verdicts(ctx context.Context, places []apply.Place) (*apply.Look, []apply.Verdict, error) {
 	if v.kept != nil {
 		select {
@@ -337,7 +215,11 @@ func (v *view) verdicts(ctx context.Context, places []apply.Place) (*apply.Look,
 		}
 	}
 	v.looks("source")
-	source, err := v.tree.Source.Open(ctx)
+	var source *os.File
+	var err error
+	if !v.void {
+		source, err = v.tree.Source.Open(ctx)
+	}
 	if _, astray := errors.AsType[*worktree.AstrayError](err); err != nil && !astray {
 		return nil, nil, err
 	}
@@ -437,7 +319,7 @@ func (v *view) contents(ctx context.Context, paths []string, each func(path stri
 // patch writes the patch of all that is asked for: the sandbox's own, unless somebody has
 // changed the source at one of them.
 func (v *view) patch(ctx context.Context, q client.DiffQuery, w io.Writer) (*patched, error) {
-	out := &patch{to: w, asked: q, told: make(map[pathKey]bool)}
+	out := &patch{to: w, asked: q, told: make(map[pathKey]bool), whole: make(dirs)}
 	if mayBeAsBegun(ctx, v) {
 		if done, err := out.own(ctx, v); done || err != nil {
 			return &out.patched, err
@@ -516,6 +398,7 @@ type patch struct {
 	to    io.Writer
 	asked client.DiffQuery
 	told  map[pathKey]bool // what is told against a base, or left out: no others
+	whole dirs             // what is below them comes with them
 }
 
 // query asks the sandbox for a part of the patch.
@@ -550,7 +433,6 @@ func (o *patch) page(ctx context.Context, v *view, c *client.Changes) error {
 // choose gives the paths of a page that the sandbox compares for the patch. A path stands for
 // all that is below it, so none is a directory that was one before.
 func (o *patch) choose(j *judged, items []client.Change) (paths []string) {
-	whole, left := "", "" // what is below them comes with them, or does not come
 	for i := range items {
 		c := &items[i]
 		p, dir := pathOf(c), string(treediff.Dir)
@@ -558,7 +440,7 @@ func (o *patch) choose(j *judged, items []client.Change) (paths []string) {
 			o.told[keyOf(p)] = true
 		}
 		switch {
-		case j.drops(c), below(p, whole):
+		case j.drops(c), o.whole.over(p):
 		case j.base[p] != nil && j.base[p].Dir:
 			if c.Mode != modeOf(j.base[p]) {
 				o.LeftOut++
@@ -567,13 +449,10 @@ func (o *patch) choose(j *judged, items []client.Change) (paths []string) {
 		case !treediff.InPatch(p, o.asked.Paths):
 			o.LeftOut++
 			delete(j.base, p)
-		case j.stale[p], below(p, left):
+		case j.stale[p]:
 			o.stale++
-			if o.told[keyOf(p)] = true; c.Kind == dir {
-				left = p
-			}
 		case c.Status == client.ChangeType && c.Kind == dir:
-			paths, whole = append(paths, p), p
+			paths, o.whole[p] = append(paths, p), true
 		case c.Status == client.ChangeType && c.OldKind == dir && (!hasSide(c) || c.Unreadable != ""):
 			o.LeftOut++
 		case c.Status == client.ChangeType && c.OldKind == dir: // what was in it is told by itself
@@ -586,5 +465,3 @@ func (o *patch) choose(j *judged, items []client.Change) (paths []string) {
 	}
 	return paths
 }
-
-func below(p, dir string) bool { return dir != "" && strings.HasPrefix(p, dir+"/") }

@@ -25,10 +25,10 @@ type view struct {
 	lost    []layers.Incomplete
 	session string          // "" where it is the session's own sandbox
 	against []string        // layers of the checkpoint that it is compared with
-	stays   stays           // nil before a survey
+	across  *across         // nil before a judgment
 	spots   *spots          // nil before a question
 	astray  string          // what is at the source's path instead of it; "" where it is there
-	void    bool            // what the session has removed does not show
+	void    bool            // the source was away: what the session has removed does not show
 	earlier string          // what became of an apply that was cut off
 	kept    <-chan struct{} // closed when what the session began with has been kept; nil: it has
 	close   func()
@@ -84,9 +84,10 @@ func lookAnew(ctx context.Context, x *subject, p auth.Principal, m *moves) (*vie
 func (x *subject) open(ctx context.Context, p auth.Principal, from Seed) (*view, error) {
 	r := forkRequest(x.row, client.ForkRequest{Labels: map[string]string{"toold/for": x.row.ID}})
 	r.Mounts, r.Caches = nil, nil
-	if err := there(ctx, x.row.ID, x.tree.Source); err != nil {
+	astray, err := there(ctx, x.row.ID, x.tree.Source)
+	if err != nil {
 		// The layers have what the session wrote, and who has its rights may read that.
-		if from.Void = from.Look && len(from.Base) == 0 && (p.Admin || p.UID == x.tree.UID); !from.Void {
+		if from.Void = x.shows && from.Look && len(from.Base) == 0 && (p.Admin || p.UID == x.tree.UID); !from.Void {
 			return nil, err
 		}
 	}
@@ -119,7 +120,7 @@ func (x *subject) open(ctx context.Context, p auth.Principal, from Seed) (*view,
 		end()
 		return nil, err
 	}
-	return &view{Errand: e, shared: x.shared, session: v.ID, void: from.Void, close: sync.OnceFunc(end)}, nil
+	return &view{Errand: e, shared: x.shared, session: v.ID, void: from.Void, astray: astray, close: sync.OnceFunc(end)}, nil
 }
 
 // openTries is how often layers are opened that are merged meanwhile.
