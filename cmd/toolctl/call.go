@@ -236,8 +236,12 @@ func (s *callCommand) streamed(ctx context.Context, c *client.Client, session st
 	if err != nil {
 		return err
 	}
-	if s.format != formatJSON && !f.wrote {
-		if err := s.printCall(ctx, c, call); err != nil { // a tool that does not stream
+	switch {
+	case s.format == formatJSON:
+	case f.wrote:
+		sayRemarks(s.app, call)
+	default: // a tool that does not stream, or printed nothing: the text has all of it
+		if err := s.printCall(ctx, c, call); err != nil {
 			return err
 		}
 	}
@@ -285,10 +289,7 @@ func (s *callCommand) result(ctx context.Context, c *client.Call) error {
 	case c.Error != nil && c.Error.Code == client.CodeInvalidInput:
 		return c.Error
 	case c.Tool == "bash":
-		if s.stream && s.format == formatTable {
-			sayRemarks(s.app, c)
-		}
-		return commandResult(ctx, s.app, c)
+		return commandResult(ctx, c)
 	case c.Status == client.CallError && c.Error != nil:
 		return c.Error
 	case c.Status == client.CallError:

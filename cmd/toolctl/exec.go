@@ -105,6 +105,7 @@ func (x *execCommand) run(ctx context.Context, ref string, argv []string) error 
 			return commandFailure(err)
 		}
 		ref = s.ID
+		tellNotes(x.app, s, false)
 		if call.TimeoutMillis == 0 {
 			call.TimeoutMillis = longestCall(s).Milliseconds() // not the default of a call by an agent, which is short
 		}
@@ -122,5 +123,5 @@ func (x *execCommand) follow(ctx context.Context, c *client.Client, session stri
 		return err
 	}
 	sayRemarks(x.app, final)
-	return x.notGiven(ctx, x.pass, commandResult(ctx, x.app, final))
+	return x.notGiven(ctx, x.pass, commandResult(ctx, final))
 }

@@ -154,6 +154,15 @@ func (f *logsFollower) ended(name string, call *client.Call) error {
 	return f.printNext(view{data: call, names: []string{call.ID}, text: func(w io.Writer) {
 		result, _ := callResult(call)
 		fmt.Fprintf(w, "%s %s: %s %s %s\n", name, line(call.Tool), result, callTook(call), line(call.Title))
+		notes := remarks(call)
+		if call.Error != nil {
+			notes = append(notes, call.Error.Text())
+		}
+		for _, text := range notes {
+			for l := range strings.Lines(lines(text)) {
+				fmt.Fprintf(w, "%s %s: %s\n", name, line(call.Tool), strings.TrimSuffix(l, "\n"))
+			}
+		}
 	}})
 }
 

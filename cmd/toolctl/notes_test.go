@@ -1,29 +1,57 @@
 package main
 
 import (
-	"net/http"
+	"context"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/toold/toold/client"
 )
 
-// TestNotesAreSaidOnce: what earlier sessions had said already is not said again, and
-// what is said fits on a line.
+// TestNotesAreSaidOnce: what this user has been shown is not said again by any command, what
+// another session alone was told is, and what is said fits on a line.
 func TestNotesAreSaidOnce(t *testing.T) {
-	long := "the new cause " + strings.Repeat("x", 200)
-	created, before := session(), session()
-	before.ID, before.Notes = "ses_before", []string{"the known cause"}
-	created.Notes = []string{"the known cause", long}
-	list := client.List[client.Session]{Items: []client.Session{before, created}}
-	d := startFake(t, map[string]http.HandlerFunc{"POST /v1/sessions": answerWith(created), "GET /v1/sessions": answerWith(&list)})
-	r := d.ctl("session", "create")
-	r.want(t, 0, fakeSession, "said once; toolctl session show "+fakeSession)
-	if strings.Contains(r.stderr, "known") || !strings.Contains(r.stderr, "note: the new cause x") || strings.Contains(r.stderr, long) {
-		t.Errorf("printed %q", r.stderr)
-	}
-	list.Items[0].Notes = created.Notes
-	if r := d.ctl("session", "create"); r.code != 0 || r.stderr != "" {
-		t.Errorf("the second time: code %d, %q", r.code, r.stderr)
+	long := "git is broken: " + strings.Repeat("x", 200)
+	created, other := session(), session()
+	created.Notes = []string{long}
+	other.ID, other.Notes = "ses_before", created.Notes
+	h := callHandlers(bashDone("", exited(0)))
+	h["POST /v1/sessions"], h["DELETE /v1/sessions/{id}"] = answerWith(created), answerWith(created)
+	h["GET /v1/sessions"] = answerWith(client.List[client.Session]{Items: []client.Session{other}})
+	h["GET /v1/sessions/{id}"] = answerWith(created)
+	d := startFake(t, h)
+	for _, first := range []string{"session create", "run -- x", "exec review -- x"} {
+		home := t.TempDir()
+		said := func(args string) string {
+			var errs strings.Builder
+			a := &app{stdin: strings.NewReader(""), stdout: new(strings.Builder), stderr: &errs, getenv: func(k string) string {
+				return map[string]string{"HOME": home}[k]
+			}}
+			if code := run(context.WithoutCancel(t.Context()), append([]string{"--socket", d.socket}, strings.Fields(args)...), a); code != 0 {
+				t.Errorf("%s: exit %d", args, code)
+			}
+			return errs.String()
+		}
+		if text := said("run -q -- x"); text != "" {
+			t.Errorf("with -q: %q", text)
+		}
+		if text := said(first); !strings.Contains(text, "note: git is broken: x") || strings.Contains(text, long) || !strings.Contains(text, "session show "+fakeSession) {
+			t.Errorf("%s printed %q", first, text)
+		}
+		for _, args := range []string{"session create", "run -- x", "exec review -- x"} {
+			if text := said(args); text != "" {
+				t.Errorf("%s after %s: %q", args, first, text)
+			}
+		}
+		if err := os.RemoveAll(home); err != nil {
+			t.Fatal(err)
+		}
+		if text := said("session create"); !strings.Contains(text, "git is broken") {
+			t.Errorf("without a home: %q", text)
+		}
+		if _, err := os.Stat(home); err == nil {
+			t.Error("a home was made")
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -96,13 +95,14 @@ func (k *junitCase) key() string {
 
 // failureOf says how a command failed, on one line.
 func failureOf(c *client.Call) string {
-	e := endingOf(c)
-	_, message := e.exitStatus()
+	e, said := endingOf(c), remarks(c)
 	switch {
 	case e.reason == "exit":
 		return "exit code " + strconv.Itoa(e.code)
+	case e.reason != "" && len(said) > 0:
+		return line(said[0])
 	case e.reason != "":
-		return cmp.Or(message, e.reason)
+		return e.reason
 	}
 	return "the tool says that it failed"
 }

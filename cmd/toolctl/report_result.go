@@ -83,6 +83,7 @@ type resultCall struct {
 	Reason   string                 `json:"reason,omitempty"`    // of a command
 	ExitCode *int                   `json:"exit_code,omitempty"` // of a command that exited
 	Error    client.Code            `json:"error,omitempty"`     // of one that did not run, or whose result was lost
+	Notes    []string               `json:"notes,omitempty"`     // why a command ended and what to do, and what else its output does not say
 	Decision *client.CallPermission `json:"decision,omitempty"`  // absent where nothing was judged
 	Usage    client.CallUsage       `json:"usage"`
 }
@@ -174,7 +175,7 @@ func (p *ciReport) addCall(c *client.Call) {
 func resultCallOf(c *client.Call) resultCall {
 	x := resultCall{
 		ID: c.ID, Tool: c.Tool, Input: shownInput(c), Status: c.Status, IsError: c.IsError,
-		Decision: c.Permission, Usage: c.Usage,
+		Notes: remarks(c), Decision: c.Permission, Usage: c.Usage,
 	}
 	if c.Error != nil {
 		x.Error = c.Error.Code
@@ -271,4 +272,115 @@ func errorOf(err error) *reportedError {
 		return (*reportedError)(answered)
 	}
 	return &reportedError{Code: client.CodeInternal, Message: cmp.Or(err.Error(), "failed")}
+}
+
+// maxSummary bounds each list of a summary: it is for the page of a job.
+const maxSummary = 30
+
+// writeSummary writes summary.md: result.json for people, in Markdown. All that comes from the
+// sandbox is in code spans that it cannot end.
+func writeSummary(w io.Writer, p *jobResult) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "### toolctl: exit code %d, %s\n\n", p.ExitCode, code(p.Reason))
+	if p.Error != nil {
+		fmt.Fprintf(&b, "- %s\n", code(p.Error.Message))
+	}
+	if s := p.Session; s != nil {
+		fmt.Fprintf(&b, "- session %s, mode %s, network %s", code(s.ID), code(string(s.Mode)), code(p.Network))
+		if s.Reason != "" {
+			fmt.Fprintf(&b, ": %s", code(s.Reason))
+		}
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "- %s, cpu %s, memory %s at most, %s in all\n", plural(p.Calls.Count, "call"), seconds(p.Bill.CPUMillis), bytesShort(p.Bill.MaxMemoryBytes), seconds(p.Bill.WallMillis))
+	switch c := &p.Changes; {
+	case p.Patch.File != "" && c.Files == 0:
+		b.WriteString("- nothing changed\n")
+	case p.Patch.File != "":
+		fmt.Fprintf(&b, "- %s changed, %d lines added, %d removed: %s, %s\n", plural(c.Files, "file"), c.Added, c.Removed, code(p.Patch.File), bytesShort(p.Patch.Bytes))
+	}
+	list := func(head string, items []string, more int) {
+		if len(items) == 0 {
+			return
+		}
+		fmt.Fprintf(&b, "\n#### %s\n\n", head)
+		shown := items[:min(len(items), maxSummary)]
+		for _, i := range shown {
+			fmt.Fprintf(&b, "- %s\n", i)
+		}
+		if more += len(items) - len(shown); more > 0 {
+			fmt.Fprintf(&b, "- and %d more\n", more)
+		}
+	}
+	list("Not in this report", codes(p.Missing), 0)
+	list("Calls that failed", p.failedCalls(), p.Calls.LeftOut)
+	if s := p.Changes.Sensitive; s != nil {
+		list("Programs of the host run or obey these on sight", codes(s.Changed), s.More)
+	}
+	var paths []string
+	for _, c := range p.Changes.Paths {
+		paths = append(paths, code(statusLetters[c.Status]+" "+c.Path))
+	}
+	list("Changed", paths, p.Changes.LeftOut)
+	list("Changed", codes(p.Changes.GitStatus), 0)
+	if p.Hosts != nil {
+		reached, denied := p.Hosts.lines()
+		list("Denied connections", denied, int(p.Hosts.LeftOut))
+		list("Reached", reached, 0)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// failedCalls has a line for each call that failed: what it was, and why.
+func (p *jobResult) failedCalls() []string {
+	var all []string
+	for i := range p.Calls.Items {
+		c := &p.Calls.Items[i]
+		why := c.Reason
+		switch {
+		case c.Error != "":
+			why = string(c.Error)
+		case len(c.Notes) > 0:
+			why = c.Notes[0]
+		case c.ExitCode != nil:
+			why = fmt.Sprintf("exit code %d", *c.ExitCode)
+		}
+		if c.IsError || c.Error != "" {
+			all = append(all, code(c.Tool+" "+c.Input)+": "+code(why))
+		}
+	}
+	return all
+}
+
+// lines has one for each host that was reached, and that was denied.
+func (h *resultHosts) lines() (reached, denied []string) {
+	for i := range h.Items {
+		x := &h.Items[i]
+		text := fmt.Sprintf("%s, %s", code(x.To), plural(int(x.Count), "time"))
+		switch {
+		case x.Verdict != "allow":
+			denied = append(denied, text+" by "+code(x.Rule))
+		case x.Count > x.Failed:
+			reached = append(reached, text)
+		}
+	}
+	return reached, denied
+}
+
+// code is hostile text as a code span of Markdown, which no byte of it ends.
+func code(text string) string {
+	text = clipped(line(strings.ReplaceAll(text, "`", "'")), maxInputShort)
+	if strings.TrimSpace(text) == "" {
+		return "(empty)"
+	}
+	return "`" + text + "`"
+}
+
+func codes(texts []string) []string {
+	all := make([]string, len(texts))
+	for i, t := range texts {
+		all[i] = code(t)
+	}
+	return all
 }

@@ -238,6 +238,9 @@ func (r *runCommand) inSession(ctx context.Context, c *client.Client, req client
 		return commandFailure(err)
 	}
 	r.report.Session = s
+	if !r.quiet {
+		tellNotes(r.app, s, r.private)
+	}
 	if err := r.tree.check(s.Worktree.Mode); err != nil {
 		r.end(ctx, c, s)
 		return err
@@ -268,7 +271,7 @@ func (r *runCommand) call(ctx context.Context, c *client.Client, s *client.Sessi
 	}
 	r.report.Call = final
 	sayRemarks(r.app, final)
-	err = r.notGiven(ctx, r.pass, commandResult(ctx, r.app, final))
+	err = r.notGiven(ctx, r.pass, commandResult(ctx, final))
 	apart := s.Worktree.Mode == client.WorktreeOverlay
 	if r.session.worktree != "" && !apart && interruption(ctx) == nil && (!r.quiet || r.format != formatTable || r.ci.wanted()) {
 		r.report.Changes = changes(ctx, c, s.ID, min(longest, 20_000))

@@ -24,8 +24,8 @@ func runHandlers(call http.HandlerFunc) map[string]http.HandlerFunc {
 }
 
 func TestRunExitCodes(t *testing.T) {
-	killed := func(reason, signal string) map[string]any {
-		return map[string]any{"exit_code": -1, "reason": reason, "signal": signal, "duration_ms": 2000}
+	killed := func(reason, signal string, notes ...string) map[string]any {
+		return map[string]any{"exit_code": -1, "reason": reason, "signal": signal, "duration_ms": 2000, "notes": notes}
 	}
 	denied := client.Call{ID: fakeCall, Tool: "bash", Status: client.CallError, Error: &client.Error{Code: client.CodeDenied, Message: "not here"}}
 	lost := client.Call{ID: fakeCall, Tool: "bash", Status: client.CallError, Error: &client.Error{Code: client.CodeSessionLost, Message: "gone"}}
@@ -38,12 +38,11 @@ func TestRunExitCodes(t *testing.T) {
 		{"ok", bashDone("", exited(0)), 0, ""},
 		{"its own code", bashDone("", exited(7)), 7, ""},
 		{"its own code that is also ours", bashDone("", exited(125)), 125, ""},
-		{"timeout", bashDone("", killed("timeout", "SIGTERM")), 124, "timed out after 2s"},
-		{"signal", bashDone("", killed("signal", "SIGKILL")), 137, "killed by SIGKILL"},
-		{"memory", bashDone("", killed("memory", "SIGKILL")), 137, "out of memory"},
-		{"memory of the host", bashDone("", map[string]any{"reason": "memory", "signal": "SIGKILL", "host": "its sockets kept too much"}), 137, "stopped: its sockets kept too much"},
-		{"output limit", bashDone("", killed("output_limit", "SIGTERM")), 143, "more output"},
-		{"lost", bashDone("", killed("lost", "")), 125, "session ended"},
+		{"timeout", bashDone("", killed("timeout", "SIGTERM", "timed out", "in 2s")), 124, "toolctl: timed out\ntoolctl: in 2s\n"},
+		{"signal", bashDone("", killed("signal", "SIGKILL")), 137, ""},
+		{"memory", bashDone("", killed("memory", "SIGKILL")), 137, ""},
+		{"output limit", bashDone("", killed("output_limit", "SIGTERM")), 143, ""},
+		{"lost", bashDone("", killed("lost", "")), 125, ""},
 		{"a code that no process has", bashDone("", map[string]any{"reason": "exit", "exit_code": 1e18}), 125, "not known"},
 		{"nothing said", bashDone("", nil), 125, "not known"},
 		{"denied", denied, 126, "not here"},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 
@@ -54,7 +53,7 @@ func (s *sessionCreateCommand) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	s.sayNotes(c.Context(), created)
+	tellNotes(s.app, created, false)
 	return s.printCreated(created)
 }
 
@@ -67,39 +66,6 @@ func (a *app) printCreated(s *client.Session) error {
 			fmt.Fprintln(w, line(s.Token))
 		}
 	}})
-}
-
-// notesOfBefore is how many earlier sessions are asked whether they had a note.
-const notesOfBefore = 100
-
-// noteWidth is how wide a note is at most: as much as fits on one line of a terminal.
-const noteWidth = 90
-
-// sayNotes prints what the host could not give, once: not what earlier sessions had
-// said already. All of it stays with the session.
-func (s *sessionCreateCommand) sayNotes(ctx context.Context, created *client.Session) {
-	if len(created.Notes) == 0 {
-		return
-	}
-	told := make(map[string]bool)
-	// Where they cannot be listed, a note is said once more.
-	if list, err := s.client().ListSessions(ctx, client.SessionQuery{All: true, Limit: notesOfBefore}); err == nil {
-		for _, other := range list.Items {
-			for _, note := range other.Notes {
-				told[note] = told[note] || other.ID != created.ID
-			}
-		}
-	}
-	said := 0
-	for _, note := range created.Notes {
-		if !told[note] {
-			s.say("note: %s", clipped(line(note), noteWidth))
-			said++
-		}
-	}
-	if said > 0 {
-		s.say("  said once; toolctl session show %s has it in full", line(created.ID))
-	}
 }
 
 func (s *sessionCreateCommand) request() (client.SessionCreate, error) {

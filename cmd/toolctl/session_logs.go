@@ -128,7 +128,18 @@ func (s *sessionLogsCommand) output(ctx context.Context, c *client.Client, id st
 	if _, err := io.Copy(w, r); err != nil {
 		return fmt.Errorf("output of %s: %w", id, err)
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	call, err := c.GetCall(ctx, id) // it may have ended meanwhile
+	if err != nil {
+		return err
+	}
+	sayRemarks(s.app, call)
+	if call.Error != nil {
+		s.say("%s", lines(call.Error.Text()))
+	}
+	return nil
 }
 
 func (s *sessionLogsCommand) table(w io.Writer, calls []client.Call) {

@@ -106,8 +106,9 @@ func (t report) compose(o *outcome) store.Call {
 		meta["budget_left"] = left
 	}
 	notes := append(t.notes(ct, o, session.Network.Mode), blocked...)
-	if delete(meta, "notes"); len(notes) > 0 && t.c.def.Command {
-		meta["notes"] = notes
+	delete(meta, "notes")
+	if told := append(o.howEnded(), notes...); len(told) > 0 && t.c.def.Command {
+		meta["notes"] = told
 	}
 	row.Call.Output = t.text(ct, o, streamed, notes)
 	row.Metadata = meta
@@ -164,6 +165,18 @@ func (t report) notes(ct output.Cut, o *outcome, network string) []string {
 		notes = append(notes, "(no checkpoint was made before this call, so it cannot be undone alone: "+made.Missing+")")
 	}
 	return slices.DeleteFunc(notes, func(n string) bool { return n == "" })
+}
+
+// howEnded is what the last lines of a command's result say of its end that its exit code does not.
+func (o *outcome) howEnded() []string {
+	if o.Result == nil || o.Exit == nil || o.Result.Output == "" {
+		return nil
+	}
+	lines := strings.Split(o.Result.Output, "\n")
+	if o.Exit.Reason == run.ReasonExit && lines[0] == fmt.Sprintf("exit code %d", o.Exit.Code) {
+		lines = lines[1:]
+	}
+	return lines
 }
 
 // text is what the model reads.

@@ -365,10 +365,10 @@ func TestLimitsEndPrograms(t *testing.T) {
 	s := h.create(alice, client.SessionCreate{})
 	box := h.host.box(s.ID)
 	for _, tt := range []struct{ command, reason, last string }{
-		{"echo x; oom", "memory", "out of memory (limit 64 MiB)"},
-		{"echo x; forkbomb", "pids", "too many processes (limit 100)"},
-		{"echo x; agentoom", "memory", "out of memory (limit 64 MiB)"},
-		{"echo x; agentforkbomb", "pids", "too many processes (limit 100)"},
+		{"echo x; oom", "memory", "out of memory (limit 64 MiB); do less at once, or have the session made with --limit memory=SIZE"},
+		{"echo x; forkbomb", "pids", "too many processes (limit 100); start fewer at once, or have the session made with --limit pids=N"},
+		{"echo x; agentoom", "memory", "out of memory (limit 64 MiB); do less at once, or have the session made with --limit memory=SIZE"},
+		{"echo x; agentforkbomb", "pids", "too many processes (limit 100); start fewer at once, or have the session made with --limit pids=N"},
 		{"echo x; exit 1", "exit", "exit code 1"},
 		{"echo x; signal SIGSEGV", "signal", "killed by SIGSEGV"},
 	} {

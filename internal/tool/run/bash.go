@@ -239,10 +239,10 @@ func Trailer(e *Exit, i TrailerInfo) string {
 		lines = append(lines, how)
 	}
 	if e.Starved {
-		lines = append(lines, "(exit code 0, but processes were killed: "+howEnded(&Exit{Reason: ReasonMemory}, i)+")")
+		lines = append(lines, "(exit code 0, but processes were killed: "+outOfMemory(i)+")")
 	}
 	if e.Refused {
-		lines = append(lines, "(exit code 0, but processes could not be started: "+howEnded(&Exit{Reason: ReasonPIDs}, i)+")")
+		lines = append(lines, "(exit code 0, but processes could not be started: "+tooManyProcesses(i)+")")
 	}
 	switch e.Reason {
 	case ReasonExit, ReasonSignal, ReasonDisk, ReasonMemory, ReasonPIDs: // otherwise all that ran was killed, as howEnded says
@@ -305,27 +305,35 @@ func howEnded(e *Exit, i TrailerInfo) string {
 	case ReasonAborted:
 		return "aborted"
 	case ReasonOutputLimit:
-		return "output limit"
+		return "killed: it printed more than limits.output allows; print less, or write to a file"
 	case ReasonMemory:
 		if e.Host != "" {
 			return "stopped: " + e.Host
 		}
-		if i.MemoryLimit > 0 {
-			return fmt.Sprintf("out of memory (limit %s)", binarySize(i.MemoryLimit))
-		}
-		return "out of memory"
+		return outOfMemory(i) + "; do less at once, or have the session made with --limit memory=SIZE"
 	case ReasonPIDs:
-		if i.PIDsLimit > 0 {
-			return fmt.Sprintf("too many processes (limit %d)", i.PIDsLimit)
-		}
-		return "too many processes"
+		return tooManyProcesses(i) + "; start fewer at once, or have the session made with --limit pids=N"
 	case ReasonDisk:
 		return diskTrailer(e, i)
-	case ReasonSessionEnded:
-		return "session ended"
+	case ReasonSessionEnded, ReasonLost:
+		return "the session ended while the command ran"
 	default:
 		return string(e.Reason)
 	}
+}
+
+func outOfMemory(i TrailerInfo) string {
+	if i.MemoryLimit > 0 {
+		return fmt.Sprintf("out of memory (limit %s)", binarySize(i.MemoryLimit))
+	}
+	return "out of memory"
+}
+
+func tooManyProcesses(i TrailerInfo) string {
+	if i.PIDsLimit > 0 {
+		return fmt.Sprintf("too many processes (limit %d)", i.PIDsLimit)
+	}
+	return "too many processes"
 }
 
 // diskTrailer names the place that was full, and what helps.

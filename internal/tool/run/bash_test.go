@@ -43,16 +43,16 @@ func TestTrailer(t *testing.T) {
 			"exit code 3\n(1 process in the background was killed, since a call ends with its command: start a server and use it in one command)",
 		},
 		{Exit{Reason: ReasonTimeout, BackgroundKilled: 7}, TrailerInfo{Timeout: time.Second}, "timed out after 1s (partial output above)"},
-		{Exit{Reason: ReasonMemory}, TrailerInfo{MemoryLimit: 2 << 30}, "out of memory (limit 2 GiB)"},
-		{Exit{Reason: ReasonMemory}, TrailerInfo{MemoryLimit: 1536 << 20}, "out of memory (limit 1.5 GiB)"},
-		{Exit{Reason: ReasonMemory}, TrailerInfo{}, "out of memory"},
+		{Exit{Reason: ReasonMemory}, TrailerInfo{MemoryLimit: 2 << 30}, "out of memory (limit 2 GiB); do less at once, or have the session made with --limit memory=SIZE"},
+		{Exit{Reason: ReasonMemory}, TrailerInfo{MemoryLimit: 1536 << 20}, "out of memory (limit 1.5 GiB); do less at once, or have the session made with --limit memory=SIZE"},
+		{Exit{Reason: ReasonMemory}, TrailerInfo{}, "out of memory; do less at once, or have the session made with --limit memory=SIZE"},
 		{Exit{Reason: ReasonAborted}, TrailerInfo{}, "aborted"},
-		{Exit{Reason: ReasonOutputLimit}, TrailerInfo{}, "output limit"},
-		{Exit{Reason: ReasonPIDs}, TrailerInfo{}, "too many processes"},
+		{Exit{Reason: ReasonOutputLimit}, TrailerInfo{}, "killed: it printed more than limits.output allows; print less, or write to a file"},
+		{Exit{Reason: ReasonPIDs}, TrailerInfo{}, "too many processes; start fewer at once, or have the session made with --limit pids=N"},
 		{
 			Exit{Reason: ReasonPIDs, Code: 254, BackgroundKilled: 1},
 			TrailerInfo{PIDsLimit: 256},
-			"too many processes (limit 256)\n(1 process in the background was killed, since a call ends with its command: start a server and use it in one command)",
+			"too many processes (limit 256); start fewer at once, or have the session made with --limit pids=N\n(1 process in the background was killed, since a call ends with its command: start a server and use it in one command)",
 		},
 		{Exit{Reason: ReasonExit, Refused: true}, TrailerInfo{PIDsLimit: 256}, "(exit code 0, but processes could not be started: too many processes (limit 256))"},
 		{Exit{Reason: ReasonExit, Starved: true}, TrailerInfo{MemoryLimit: 64 << 20}, "(exit code 0, but processes were killed: out of memory (limit 64 MiB))"},
@@ -60,8 +60,8 @@ func TestTrailer(t *testing.T) {
 		{Exit{Reason: ReasonDisk, Code: 1}, TrailerInfo{}, "stopped: the disk of the host is nearly full; remove what is not needed, or have space freed there"},
 		{Exit{Reason: ReasonDisk, Code: 2, Full: "/tmp"}, TrailerInfo{Room: " (8 MiB)"}, "exit code 2: no space left in /tmp (8 MiB); remove files there or write elsewhere"},
 		{Exit{Reason: ReasonDisk, Code: -1, Signal: "SIGBUS", Full: "/tmp"}, TrailerInfo{}, "killed by SIGBUS: no space left in /tmp; remove files there or write elsewhere"},
-		{Exit{Reason: ReasonSessionEnded}, TrailerInfo{}, "session ended"},
-		{Exit{Reason: ReasonLost}, TrailerInfo{}, "lost"},
+		{Exit{Reason: ReasonSessionEnded}, TrailerInfo{}, "the session ended while the command ran"},
+		{Exit{Reason: ReasonLost}, TrailerInfo{}, "the session ended while the command ran"},
 	} {
 		if got := Trailer(&tc.exit, tc.info); got != tc.want {
 			t.Errorf("%+v: %q, want %q", tc.exit, got, tc.want)

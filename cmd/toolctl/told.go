@@ -1,0 +1,69 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/toold/toold/client"
+)
+
+// noteWidth is how wide a note is at most: as much as fits on one line of a terminal.
+const noteWidth = 90
+
+// maxTold is how many notes are remembered.
+const maxTold = 200
+
+// tellNotes prints what the host could not give a session, each once to this user, whatever other
+// sessions were told. All of it stays with the session, but for one that nobody can ask for later:
+// of that it is said in full.
+func tellNotes(a *app, s *client.Session, full bool) {
+	if len(s.Notes) == 0 {
+		return
+	}
+	file := toldFile(a)
+	text, _ := os.ReadFile(file) // where it cannot be read, a note is said once more
+	told := strings.Fields(string(text))
+	said := 0
+	for _, note := range s.Notes {
+		sum := sha256.Sum256([]byte(note))
+		key := hex.EncodeToString(sum[:8])
+		if slices.Contains(told, key) {
+			continue
+		}
+		text := line(note)
+		if !full {
+			text = clipped(text, noteWidth)
+		}
+		a.say("note: %s", text)
+		told, said = append(told, key), said+1
+	}
+	if said == 0 {
+		return
+	}
+	if !full {
+		a.say("  said once; toolctl session show %s has it in full", line(s.ID))
+	}
+	if file != "" && os.MkdirAll(filepath.Dir(file), 0o700) == nil {
+		told = told[max(0, len(told)-maxTold):]
+		_ = replaceFile(file, strings.NewReader(strings.Join(told, "\n")+"\n"))
+	}
+}
+
+// toldFile remembers which notes this user has been shown, by their digests; "" for a user without a
+// home.
+func toldFile(a *app) string {
+	dir := a.getenv("XDG_STATE_HOME")
+	if home := a.getenv("HOME"); dir == "" && filepath.IsAbs(home) {
+		if info, err := os.Stat(home); err == nil && info.IsDir() {
+			dir = filepath.Join(home, ".local", "state")
+		}
+	}
+	if !filepath.IsAbs(dir) {
+		return ""
+	}
+	return filepath.Join(dir, "toold", "told")
+}
