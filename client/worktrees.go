@@ -21,7 +21,7 @@ func (c *Client) Diff(ctx context.Context, session string, q DiffQuery) (*Patch,
 	return &Patch{ReadCloser: resp.Body, trailer: &resp.Trailer}, nil
 }
 
-// Patch is a patch that is read as it comes.
+// Patch is a patch that is read as it comes. One that is made of a ReadCloser alone counts nothing.
 type Patch struct {
 	io.ReadCloser
 	trailer *http.Header
@@ -82,14 +82,21 @@ func (p *Patch) SourceChanged() int { return p.count(HeaderSourceChanged) }
 
 // SourceAstray says, once the patch was read to its end, what is at the path of the source where that is
 // not the directory that the session began with.
-func (p *Patch) SourceAstray() string { return p.trailer.Get(HeaderSourceAstray) }
+func (p *Patch) SourceAstray() string { return p.said(HeaderSourceAstray) }
 
 // Earlier is Applied.Earlier, once the patch was read to its end.
-func (p *Patch) Earlier() string { return p.trailer.Get(HeaderEarlier) }
+func (p *Patch) Earlier() string { return p.said(HeaderEarlier) }
 
 func (p *Patch) count(name string) int {
-	n, _ := strconv.Atoi(p.trailer.Get(name)) // 0 where there is none
+	n, _ := strconv.Atoi(p.said(name)) // 0 where there is none
 	return max(n, 0)
+}
+
+func (p *Patch) said(name string) string {
+	if p.trailer == nil {
+		return ""
+	}
+	return p.trailer.Get(name)
 }
 
 // Changes lists what differs, one page.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -22,7 +23,8 @@ With --session the tools are those of a session that is there. Otherwise toolctl
 session, which ends with the agent, unless it has a --name: then it stays, and the next
 agent that is started with this name goes on in it. What a session of --mode overlay has
 changed stays with the daemon (toolctl diff, apply, discard), unless --apply, --discard or
---patch say what is to become of it when the agent ends.
+--patch say what is to become of it when the agent ends. --report DIR leaves what "toolctl session report"
+does when the agent has ended.
 
 If no daemon listens and none was named with --socket or TOOLD_SOCKET, a private one runs
 for as long as the agent.
@@ -50,7 +52,7 @@ type mcpCommand struct {
 }
 
 func newMCPCommand(a *app) *cobra.Command {
-	m := &mcpCommand{runCommand: runCommand{app: a, quiet: true}}
+	m := &mcpCommand{runCommand: runCommand{app: a, quiet: true, ci: ciReport{failed: exitFailed}}}
 	c := &cobra.Command{
 		Use:     "mcp [flags]",
 		Short:   "Serve the tools of a session to an agent, by MCP",
@@ -60,6 +62,7 @@ func newMCPCommand(a *app) *cobra.Command {
 	}
 	m.session.register(a, c)
 	m.tree.register(c)
+	m.ci.register(c)
 	f := c.Flags()
 	f.StringVar(&m.ref, "session", "", "a session that is there, by its id or name")
 	f.StringVar(&m.name, "name", "", "name of the session, which then stays when the agent ends")
@@ -80,6 +83,9 @@ func (m *mcpCommand) run(c *cobra.Command) error {
 	if _, _, err := m.wants(); err != nil {
 		return err // the agent would be told it later
 	}
+	if m.ci.wanted() {
+		return usagef("--report is for one start of the server, into a new directory: leave it out of a configuration, which starts it again and again")
+	}
 	return m.configure(c)
 }
 
@@ -88,6 +94,15 @@ func (m *mcpCommand) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if m.ref == "" {
+		if err := m.ci.open(req.Worktree); err != nil {
+			return err
+		}
+	}
+	return m.finishReport(ctx, nil, m.connected(ctx, req, wait))
+}
+
+func (m *mcpCommand) connected(ctx context.Context, req client.SessionCreate, wait time.Duration) (err error) {
 	c := m.client()
 	if m.ref == "" {
 		var stop func()
@@ -122,13 +137,13 @@ func (m *mcpCommand) wants() (req client.SessionCreate, wait time.Duration, err 
 	if m.name == "" {
 		req.LeasePID, req.IdleTimeout = os.Getpid(), -1
 	}
-	return req, time.Duration(d), m.tree.check(req.Worktree.Mode)
+	return req, time.Duration(d), cmp.Or(m.tree.check(req.Worktree.Mode), m.tree.open())
 }
 
 // unfit says why a daemon that ends with the agent will not do.
 func (m *mcpCommand) unfit() error {
-	if m.session.mode == string(client.WorktreeOverlay) && !m.tree.given() {
-		return usagef("no toold listens at %s, and one that ends with the agent keeps no changes: add --apply, --discard or --patch FILE", m.socketPath())
+	if m.session.mode == string(client.WorktreeOverlay) && !m.tree.given() && !m.ci.wanted() {
+		return usagef("no toold listens at %s, and one that ends with the agent keeps no changes: add --apply, --discard, --patch FILE or --report DIR", m.socketPath())
 	}
 	return nil
 }
@@ -136,15 +151,18 @@ func (m *mcpCommand) unfit() error {
 // attach finds or makes the session, serves it, and ends it.
 func (m *mcpCommand) attach(ctx context.Context, c *client.Client, req client.SessionCreate, wait time.Duration) error {
 	if m.ref != "" {
-		id, err := m.existing(ctx, c, m.ref)
+		s, err := m.existing(ctx, c, m.ref)
+		if err == nil {
+			err = m.ci.open(s.Worktree)
+		}
 		if err != nil {
 			return err
 		}
-		return m.speak(ctx, c, id, wait)
+		return cmp.Or(m.speak(ctx, c, s.ID, wait), m.takeDown(ctx, c, s))
 	}
 	if m.name != "" {
 		if s, err := c.GetSession(ctx, m.name); err == nil && !over(s) {
-			return m.speak(ctx, c, s.ID, wait)
+			return cmp.Or(m.speak(ctx, c, s.ID, wait), m.takeDown(ctx, c, s))
 		}
 	}
 	s, err := createSession(ctx, m.app, c, req)
@@ -152,6 +170,7 @@ func (m *mcpCommand) attach(ctx context.Context, c *client.Client, req client.Se
 		return err
 	}
 	err = m.speak(ctx, client.New(client.Options{Socket: c.Socket(), Token: s.Token}), s.ID, wait)
+	err = cmp.Or(err, m.takeDown(ctx, c, s))
 	if m.name != "" && !m.private {
 		return err
 	}
@@ -162,16 +181,16 @@ func (m *mcpCommand) attach(ctx context.Context, c *client.Client, req client.Se
 	return err
 }
 
-// existing is the id of a session that is there. The holder of a token knows no other.
-func (m *mcpCommand) existing(ctx context.Context, c *client.Client, ref string) (string, error) {
+// existing is a session that is there. The holder of a token knows no other.
+func (m *mcpCommand) existing(ctx context.Context, c *client.Client, ref string) (*client.Session, error) {
 	s, err := m.app.session(ctx, c, ref)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if over(s) {
-		return "", fmt.Errorf("session %s is over: name one of \"toolctl session list\", or leave --session out", line(ref))
+		return nil, fmt.Errorf("session %s is over: name one of \"toolctl session list\", or leave --session out", line(ref))
 	}
-	return s.ID, nil
+	return s, nil
 }
 
 // speak serves the session until the agent has closed our standard input.

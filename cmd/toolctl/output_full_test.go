@@ -131,6 +131,7 @@ func TestFullDisk(t *testing.T) {
 		{"session logs review", 1},
 		{"session logs review --short", 1},
 		{"session logs review " + fakeCall, 1},
+		{"session report review --report " + filepath.Join(t.TempDir(), "report"), 1},
 		{"session rm review", 1},
 		{"call review bash", 125},
 		{"call review bash --stream", 125},

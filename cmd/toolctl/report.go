@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,9 +27,12 @@ type ciReport struct {
 	patterns []string
 
 	log    boundedLog
+	show   func(c *client.Call) // puts a call into the log; nil where that is the command's output
 	result jobResult
 	cases  []junitCase
 	names  map[string]int // how many cases had a name
+	opened bool
+	failed int // toolctl exits with it where the report is not whole; 0 = exitRunFailed
 }
 
 // Bounds of a report.
@@ -38,7 +42,7 @@ const (
 )
 
 func (p *ciReport) register(c *cobra.Command) {
-	c.Flags().StringVar(&p.dir, "report", "", "leave a report for CI in this `directory`, which is made, or is empty: result.json, junit.xml, log.txt, changes.patch, artifacts")
+	c.Flags().StringVar(&p.dir, "report", "", "leave a report for CI in this `directory`, which is made, or is empty: result.json, junit.xml, log.txt, summary.md, changes.patch, artifacts")
 	c.Flags().StringArrayVar(&p.patterns, "artifact", nil, "with --report: copy the files of the worktree that this `pattern` matches, such as 'reports/**' (repeatable)")
 	_ = c.MarkFlagDirname("report")
 }
@@ -77,6 +81,10 @@ func (p *ciReport) open(w client.Worktree) error {
 	case len(there) > 0:
 		return usagef("--report %s is not empty: name a new directory, so that no file of an earlier job is taken for one of this", line(p.dir))
 	}
+	if err := writable(p.dir); err != nil {
+		return usagef("--report: %w", err)
+	}
+	p.opened = true
 	return nil
 }
 
@@ -185,6 +193,17 @@ func (p *ciReport) fetchTree(ctx context.Context, c *client.Client, s *client.Se
 	defer cancel()
 	p.result.Patch.Absent = ""
 	awaitOver(ctx, c, s.ID)
+	if s.Network.Mode == client.NetworkRules {
+		n, err := c.SessionNetwork(ctx, s.ID)
+		if err != nil {
+			p.miss("hosts", err)
+		} else {
+			p.result.Hosts = &resultHosts{Items: n.Hosts[:min(len(n.Hosts), maxReportCalls)], LeftOut: n.LeftOut}
+			for _, h := range n.Hosts[len(p.result.Hosts.Items):] {
+				p.result.Hosts.LeftOut += h.Count
+			}
+		}
+	}
 	if s.Worktree.Mode != client.WorktreeOverlay {
 		p.result.Patch.Absent = "in the mode " + string(s.Worktree.Mode) + " no changes are apart from the worktree"
 	} else if err := p.fetchPatch(ctx, c, s.ID); err != nil {
@@ -213,7 +232,7 @@ func awaitOver(ctx context.Context, c *client.Client, session string) {
 }
 
 func (p *ciReport) fetchPatch(ctx context.Context, c *client.Client, session string) error {
-	r, err := c.Diff(ctx, session, client.DiffQuery{})
+	r, err := patchOf(ctx, c, session)
 	if err != nil {
 		return err
 	}
@@ -246,7 +265,7 @@ func (t tooLong) Read(b []byte) (int, error) {
 // is not whole.
 func (r *runCommand) finishReport(ctx context.Context, argv []string, err error) error {
 	p := &r.ci
-	if !p.wanted() {
+	if !p.opened {
 		return err
 	}
 	if a := p.result.Artifacts; a != nil && len(a.Unmatched) > 0 && !r.quiet {
@@ -255,7 +274,7 @@ func (r *runCommand) finishReport(ctx context.Context, argv []string, err error)
 	p.missVast(r.report.Diff)
 	err = r.missed(ctx, err)
 	r.sumUp(err)
-	if len(p.cases) == 0 {
+	if len(p.cases) == 0 && argv != nil {
 		p.cases = []junitCase{neverRan(shellQuote(argv), &p.result)}
 	}
 	for _, f := range []struct {
@@ -263,6 +282,7 @@ func (r *runCommand) finishReport(ctx context.Context, argv []string, err error)
 		write func(w io.Writer) error
 	}{
 		{p.result.Log.File, p.log.writeTo},
+		{"summary.md", func(w io.Writer) error { return writeSummary(w, &p.result) }},
 		{"junit.xml", func(w io.Writer) error { return writeJUnit(w, p.cases, p.result.Started) }},
 		{"result.json", func(w io.Writer) error { return printJSON(w, &p.result) }},
 	} {
@@ -275,7 +295,7 @@ func (r *runCommand) finishReport(ctx context.Context, argv []string, err error)
 			if err != nil {
 				r.complain(err)
 			}
-			return commandFailure(fmt.Errorf("--report: write %s: %w", f.name, werr))
+			return &exitError{cmp.Or(p.failed, exitRunFailed), fmt.Errorf("--report: write %s: %w", f.name, werr)}
 		}
 	}
 	return err
@@ -304,8 +324,38 @@ func (r *runCommand) missed(ctx context.Context, err error) error {
 	if stopped := interruption(ctx); stopped != nil {
 		return stopped
 	}
-	if code := exitCode(err); code == exitRunDenied || code == exitRunFailed {
+	if code := exitCode(err); code == exitRunDenied || code == exitRunFailed || err != nil && r.ci.failed != 0 {
 		return err
 	}
-	return exit(exitRunFailed)
+	return exit(cmp.Or(r.ci.failed, exitRunFailed))
+}
+
+// takeDown takes down a session of agents, as far as it has come. Errors are of usage, or of the
+// directory.
+func (r *runCommand) takeDown(ctx context.Context, c *client.Client, s *client.Session) error {
+	p := &r.ci
+	if !p.wanted() {
+		return nil
+	}
+	if !p.opened { // else that was done before there was a session
+		if err := p.open(s.Worktree); err != nil {
+			return err
+		}
+	}
+	r.report.Session, p.failed = s, exitFailed
+	logs := &sessionLogsCommand{app: &app{format: formatTable}}
+	p.show = func(c *client.Call) { logs.log(&p.log, []client.Call{*c}) }
+	p.fetchCalls(ctx, c, s, nil)
+	p.fetchTree(ctx, c, s)
+	if s.Worktree.Mode != client.WorktreeOverlay {
+		return nil
+	}
+	ctx, cancel := stillGoing(ctx)
+	defer cancel()
+	list, err := changesOf(ctx, c, s.ID)
+	if err != nil {
+		p.miss("changes", fmt.Errorf("list them: %w", err))
+	}
+	r.report.Diff = list
+	return nil
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +29,7 @@ type jobResult struct {
 	Session *resultSession `json:"session,omitempty"` // absent where none could be made
 	Bill    resultBill     `json:"bill"`
 	Network string         `json:"network"` // what the session could reach: "none" is its own loopback, "rules" what rules allow
+	Hosts   *resultHosts   `json:"hosts,omitempty"`
 	Calls   resultCalls    `json:"calls"`
 	Changes resultChanges  `json:"changes"`
 	Patch   resultPatch    `json:"patch"`
@@ -63,6 +66,12 @@ type resultBill struct {
 	CallMillis     int64 `json:"call_ms"`
 	WallMillis     int64 `json:"wall_ms"`      // of toolctl: with the session's beginning and end
 	OutputBytes    int64 `json:"output_bytes"` // what the calls have printed, as far as it is known
+}
+
+// resultHosts are the hosts that a session with a network reached, or wanted to, by their verdicts.
+type resultHosts struct {
+	Items   []client.NetworkHost `json:"items"`    // the first thousand
+	LeftOut int64                `json:"left_out"` // connections
 }
 
 // resultCalls are the calls of the session until the command had ended, the oldest first,
@@ -162,6 +171,9 @@ func (p *ciReport) addCall(c *client.Call) {
 	if n, ok := c.Metadata["total_bytes"].(float64); ok {
 		b.OutputBytes += int64(n)
 	}
+	if p.show != nil {
+		p.show(c)
+	}
 	p.result.Calls.Count++
 	if len(p.result.Calls.Items) == maxReportCalls {
 		p.result.Calls.LeftOut++
@@ -239,6 +251,8 @@ func (r *runCommand) reasonOf(err error) string {
 		return "interrupted"
 	case isUnreachable(err):
 		return "unreachable"
+	case err == nil && c == nil && r.report.Session != nil: // of agents, which have no one command
+		return string(r.report.Session.State)
 	}
 	if answered, ok := errors.AsType[*client.Error](err); ok {
 		return string(answered.Code)

@@ -206,6 +206,9 @@ func (r *runCommand) requests(argv []string) (client.SessionCreate, client.CallC
 	}
 	call, err := r.command.call(r.app, argv)
 	if err == nil {
+		err = r.tree.open()
+	}
+	if err == nil {
 		err = r.ci.open(session.Worktree)
 	}
 	return session, call, err

@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,6 +45,30 @@ func (e *treeEnd) check(mode client.WorktreeMode) error {
 	return nil
 }
 
+// open finds out, before a session is made, whether the patch can be saved. Errors are of usage.
+func (e *treeEnd) open() error {
+	if e.patch == "" {
+		return nil
+	}
+	file, err := localTarget(e.patch, "changes.patch")
+	if err == nil {
+		err = writable(filepath.Dir(file))
+	}
+	if err != nil {
+		return usagef("--patch: %w", err)
+	}
+	return nil
+}
+
+// writable finds out whether files can be made in a directory.
+func writable(dir string) error {
+	f, err := os.CreateTemp(dir, ".toolctl-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
 // decides reports whether somebody says at the end what is to become of the changes.
 func (r *runCommand) decides() bool {
 	return r.tree.given() || r.asks() && !r.quiet && r.format == formatTable
@@ -52,6 +80,34 @@ const maxPatchFiles = 1000
 // nothingChanged is said of a command in mode overlay that did.
 const nothingChanged = "the command has changed nothing in the worktree"
 
+// leftNothing reports whether an answer about the changes of a session means that it is over, and
+// there are none: one that its budget has ended keeps no tree without any.
+func leftNothing(ctx context.Context, c *client.Client, session string, err error) bool {
+	if !isNotFound(err) {
+		return false
+	}
+	s, err := c.GetSession(ctx, session)
+	return err == nil && over(s)
+}
+
+// patchOf is all that a session has changed, also where that is nothing.
+func patchOf(ctx context.Context, c *client.Client, session string) (*client.Patch, error) {
+	patch, err := c.Diff(ctx, session, client.DiffQuery{})
+	if leftNothing(ctx, c, session, err) {
+		return &client.Patch{ReadCloser: http.NoBody}, nil
+	}
+	return patch, err
+}
+
+// changesOf lists the first of them, also where there are none.
+func changesOf(ctx context.Context, c *client.Client, session string) (*client.Changes, error) {
+	list, err := c.Changes(ctx, session, client.DiffQuery{Limit: maxPatchFiles})
+	if leftNothing(ctx, c, session, err) {
+		return &client.Changes{Items: []client.Change{}}, nil
+	}
+	return list, err
+}
+
 // settle does with the changes what was asked for, or asks. failed is how the command
 // ended, which is how toolctl ends, unless this fails.
 func (r *runCommand) settle(ctx context.Context, c *client.Client, s *client.Session, failed error) error {
@@ -61,7 +117,7 @@ func (r *runCommand) settle(ctx context.Context, c *client.Client, s *client.Ses
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
 	}
-	list, err := c.Changes(ctx, s.ID, client.DiffQuery{Limit: maxPatchFiles})
+	list, err := changesOf(ctx, c, s.ID)
 	if err == nil {
 		r.report.Diff = list
 		if list.Files+len(list.Incomplete) == 0 && r.tree.patch == "" {
@@ -154,7 +210,7 @@ func (r *runCommand) savePatch(ctx context.Context, c *client.Client, s *client.
 	if err != nil {
 		return err
 	}
-	patch, err := c.Diff(ctx, s.ID, client.DiffQuery{})
+	patch, err := patchOf(ctx, c, s.ID)
 	if err != nil {
 		return err
 	}

@@ -145,7 +145,34 @@ func TestRunTreeFails(t *testing.T) {
 	}
 	h["GET /v1/sessions/{id}/diff"] = problemWith(500, client.CodeInternal)
 	startFake(t, h).ctl("run", "--worktree", ".", "--mode", "overlay", "--discard", "--", "x").want(t, 125, "", "it is so")
-	startFake(t, runTree()).ctl("run", "--worktree", ".", "--mode", "overlay", "--patch", "no/such/dir", "--", "x").want(t, 125, "", "no/such")
+	for _, cmd := range []string{"run --worktree . --mode overlay --patch no/such/p -- x", "mcp --worktree . --mode overlay --patch no/such/p"} {
+		d := startFake(t, runTree())
+		d.ctl(strings.Fields(cmd)...).want(t, 2, "", "--patch: ")
+		if len(d.asked("POST", "/sessions")) > 0 {
+			t.Errorf("%s: a session was made before the path was looked at", cmd)
+		}
+	}
+}
+
+// TestRunTreeOver: of a session that its budget has ended and that has changed nothing, nothing
+// changed is the answer of patch and report too.
+func TestRunTreeOver(t *testing.T) {
+	t.Chdir(t.TempDir())
+	h := runTree()
+	ended := session()
+	ended.Worktree.Mode, ended.State = client.WorktreeOverlay, client.SessionEnded
+	h["GET /v1/sessions/{id}"] = answerWith(ended)
+	h["GET /v1/sessions/{id}/calls"] = answerWith(client.List[client.Call]{})
+	h["GET /v1/sessions/{id}/diff"] = problemWith(404, client.CodeNotFound)
+	report := t.TempDir()
+	r := startFake(t, h).ctl("run", "--worktree", ".", "--mode", "overlay", "--patch", "p", "--report", report, "--", "x")
+	r.want(t, 3, "", nothingChanged)
+	if b, err := os.ReadFile("p"); err != nil || len(b) > 0 {
+		t.Errorf("the patch: %q, %v", b, err)
+	}
+	if got := readResult(t, report); got.Missing != nil || got.Changes.Files != 0 || got.Patch.File == "" || strings.Contains(r.stderr, "not whole") {
+		t.Errorf("%+v, said %s", got, r.stderr)
+	}
 }
 
 // questions are those that a run asks at its terminal, one after the other.

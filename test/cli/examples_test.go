@@ -54,7 +54,7 @@ func githubSteps(t *testing.T) []ciStep {
 			steps = append(steps, ciStep{script: s.Run, always: s.If == "always()"})
 		}
 	}
-	if len(steps) != 1 {
+	if len(steps) != 2 {
 		t.Fatalf("%d steps", len(steps))
 	}
 	return steps
@@ -132,7 +132,7 @@ func (r *runner) run(dir, script string, env ...string) (stderr string, exit int
 	cmd.WaitDelay = time.Second // what is left may hold the pipes
 	cmd.Dir = dir
 	cmd.Env = append([]string{
-		"PATH=" + programs + ":" + os.Getenv("PATH"), "HOME=" + r.work, "TOOLD_SOCKET=" + r.socket,
+		"PATH=" + programs + ":" + os.Getenv("PATH"), "HOME=" + r.work, "TOOLD_SOCKET=" + r.socket, "GITHUB_STEP_SUMMARY=" + r.work + "/summary.md",
 		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.org",
 	}, env...)
 	cmd.SysProcAttr = asRunner()
@@ -297,11 +297,22 @@ func TestExampleJobs(t *testing.T) {
 			if list := r.toolctl(t, "session", "list", "--all", "-o", "json"); strings.Contains(list, "kept_until") {
 				t.Error("the daemon keeps changes of the job")
 			}
+			if b, err := os.ReadFile(r.work + "/summary.md"); err != nil || !strings.Contains(string(b), "### toolctl: exit code 0") {
+				t.Errorf("the summary of the job is %q, %v", b, err)
+			}
 		})
 	}
 }
 
-// The same of GitLab, with the rules that are shipped for jobs.
+// withRules runs a test on a machine with ci-runner.toml, and on one with the rules that it names
+// appended.
+func withRules(t *testing.T, do func(t *testing.T, r *runner)) {
+	t.Run("no rules", func(t *testing.T) { do(t, newRunner(t)) })
+	t.Run("rulesets", func(t *testing.T) { do(t, newRunner(t, "rulesets/ci.toml")) })
+}
+
+// TestExampleJobsWithRules: the jobs of both platforms work with and without the rules that are
+// shipped for them.
 func TestExampleJobsWithRules(t *testing.T) {
 	r := newRunner(t, "rulesets/ci.toml")
 	task := traps[1]
@@ -313,8 +324,9 @@ func TestExampleJobsWithRules(t *testing.T) {
 
 // TestExampleKeepCache: what the main branch's job has compiled is what later jobs begin
 // with, and what a task wrote to its cache is not.
-func TestExampleKeepCache(t *testing.T) {
-	r := newRunner(t)
+func TestExampleKeepCache(t *testing.T) { withRules(t, keepsCache) }
+
+func keepsCache(t *testing.T, r *runner) {
 	var github struct {
 		Jobs map[string]struct {
 			Steps []struct{ Run string }

@@ -104,6 +104,7 @@ var screenExamples = map[string][]shown{
 	"session create":       {{"session create", "ses_"}, {"session create --worktree /nosuch", ""}},
 	"session list":         {{"session list --all", "over"}, {"session list --label no=such", "no session is like that"}, {"session list --state lost", ""}},
 	"session logs":         {{"session logs work", ""}, {"session logs work --short", ""}, {"session logs work --tail 1", ""}, {"session logs work --since 2030-01-01", "before these"}, {"session logs same", "no calls yet"}, {"session logs same --tool edit", "no calls"}, {"session logs work call_none", ""}},
+	"session report":       {{"session report work --report REPORT", "exit code 0"}, {"session report work", "--report DIR"}},
 	"session rm":           {{"session rm over", ""}, {"session rm nosuch", "toolctl session list"}},
 	"session set":          {{"session set same --ttl 2h", ""}, {"session set same", "--ttl, --label or --profile"}},
 	"session show":         {{"session show work", ""}, {"session show nosuch", "toolctl session list"}},
