@@ -65,7 +65,7 @@ func (c *Client) GC(ctx context.Context, r GCRequest) ([]Garbage, error) {
 	return items(await[List[Garbage]](ctx, c, request{method: "POST", path: "/v1/gc", body: r}))
 }
 
-// Usage tells what each tenant uses. For admins.
+// Usage tells what each tenant uses. Who is no admin is told of their own.
 func (c *Client) Usage(ctx context.Context) ([]TenantUsage, error) {
 	return items(fetch[List[TenantUsage]](ctx, c, request{method: "GET", path: "/v1/usage"}))
 }
@@ -74,6 +74,18 @@ func (c *Client) Usage(ctx context.Context) ([]TenantUsage, error) {
 // it was read last, with variables and flags over it. For admins.
 func (c *Client) Config(ctx context.Context) ([]byte, error) {
 	return c.text(ctx, "/v1/config")
+}
+
+// DrainRequest is the body of Client.Drain.
+type DrainRequest struct {
+	Off bool `json:"off,omitempty"` // sessions begin again
+}
+
+// Drain has the daemon begin no new sessions, until it is called with off or the daemon ends:
+// requests are refused with 503, those that wait in a queue too. Sessions that are there go on,
+// with their calls. It answers as Ready does then. For admins.
+func (c *Client) Drain(ctx context.Context, off bool) (*Health, error) {
+	return fetch[Health](ctx, c, request{method: "POST", path: "/v1/drain", body: DrainRequest{Off: off}})
 }
 
 // Reloaded is what a daemon says of the configuration that it has read again.

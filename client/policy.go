@@ -105,6 +105,12 @@ type TenantUsage struct {
 	IOBytes       int64 `json:"io_bytes"`  // read from and written to block devices
 	OOMKills      int64 `json:"oom_kills"` // processes that the kernel killed for memory
 
+	// MoreSessions is how many sessions that ask for nothing may begin now, if each uses the memory
+	// and the disk that it may; MoreBound names what bounds that: "max_sessions", "memory" or "disk",
+	// or says why none begins.
+	MoreSessions int    `json:"more_sessions"`
+	MoreBound    string `json:"more_bound"`
+
 	// The most that it may have; none is any number.
 	MaxSessions    int   `json:"max_sessions,omitempty"`
 	MaxCalls       int   `json:"max_calls,omitempty"`

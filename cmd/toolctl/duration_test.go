@@ -19,6 +19,7 @@ var durationFlags = map[string]struct {
 	"toolctl audit export --since":          {"audit export /nonexistent FLAG", true},
 	"toolctl call --timeout":                {"call s bash FLAG", false},
 	"toolctl call --wait":                   {"call s bash FLAG", true},
+	"toolctl drain --timeout":               {"drain FLAG", true},
 	"toolctl exec --timeout":                {"exec FLAG s -- true", false},
 	"toolctl fork --ttl":                    {"fork FLAG s", true},
 	"toolctl mcp --queue":                   {"mcp FLAG", true},

@@ -23,6 +23,9 @@ type daemonStatus struct {
 	Sessions map[string]int `json:"sessions"` // by state, of those that are not over
 	tenants  map[string]int // how many of them are of each tenant
 	Calls    int            `json:"calls"` // pending and running
+	// More is how many sessions may begin now; nil where the daemon does not say it.
+	More      *int   `json:"more_sessions,omitempty"`
+	MoreBound string `json:"more_bound,omitempty"`
 	// Approvals are pending.
 	Approvals int `json:"approvals"`
 }
@@ -90,6 +93,18 @@ func readStatus(ctx context.Context, a *app) (*daemonStatus, error) {
 		return nil, err
 	}
 	s.Approvals = len(pending)
+	if a.credential() != "" {
+		return s, nil
+	}
+	tenants, err := c.Usage(ctx)
+	if err != nil && !refusesAll(err) && !isNotFound(err) {
+		return nil, err
+	}
+	for i := range tenants {
+		if u := &tenants[i]; u.MoreBound != "" && (len(tenants) == 1 || !a.stranger(u.Tenant)) {
+			s.More, s.MoreBound = &u.MoreSessions, u.MoreBound
+		}
+	}
 	return s, nil
 }
 
@@ -135,6 +150,9 @@ func statusText(a *app, w io.Writer, s *daemonStatus) {
 			of = append(of, fmt.Sprintf("%d of %s", s.tenants[name], name))
 		}
 		t.row("tenants", firstFew(of, maxTenants))
+	}
+	if s.More != nil {
+		t.row("room", fmt.Sprintf("%s more (%s)", plural(*s.More, "session"), s.MoreBound))
 	}
 	t.row("calls", fmt.Sprintf("%d running or waiting", s.Calls))
 	t.row("approvals", fmt.Sprintf("%d pending", s.Approvals))

@@ -238,7 +238,7 @@ func (d *daemon) api(ds *drivers, st *store.Store, tools *tool.Registry, trees *
 	m := d.manager
 	return server.API{
 		Sessions: m, Calls: m.AllCalls(), Files: m.Files, Events: m.Events, Approvals: m.Approvals, Policy: m.Policy, Images: m.Images,
-		Tools: m.Tools, Usage: m.Usage, Collector: m.Collector, Health: m, Trees: m.AllTrees(), Networks: m.Networks, Caches: m.Caches,
+		Tools: m.Tools, Usage: m.Usage, Collector: m.Collector, Health: m, Trees: m.AllTrees(), Networks: m.Networks, Caches: m.Caches, Drainer: m.Door,
 		Doctor: doctor.New(doctor.Config{
 			Sessions: m, Drivers: ds.all, Driver: d.cfg.Sandbox.Driver,
 			Host: func(ctx context.Context) []client.Check {

@@ -37,6 +37,9 @@ type Health interface {
 	Ready(ctx context.Context) client.Health
 }
 
+// Drainer keeps new sessions from beginning; *session.Door implements it.
+type Drainer interface{ Drain(off bool) }
+
 // daemonRoutes are the handlers of routes about the daemon.
 type daemonRoutes struct{ *Server }
 
@@ -59,6 +62,12 @@ func (s daemonRoutes) ready(x *exchange, r *request) error {
 		status = http.StatusServiceUnavailable
 	}
 	return s.reply(x, status, h)
+}
+
+// drain answers with what ready says then, but for the status.
+func (s daemonRoutes) drain(x *exchange, r *request, req client.DrainRequest) error {
+	s.cfg.API.Drainer.Drain(req.Off)
+	return x.answer(s.cfg.API.Health.Ready(r.Context()), nil)
 }
 
 func (s daemonRoutes) openapi(x *exchange, _ *request) error {

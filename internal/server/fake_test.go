@@ -34,6 +34,7 @@ type wholeAPI interface {
 	Usage
 	Collector
 	Health
+	Drainer
 	Doctor
 	Replayer
 	Trees
@@ -42,7 +43,7 @@ type wholeAPI interface {
 }
 
 func apiOf(f wholeAPI) API {
-	return API{Sessions: f, Calls: f, Files: f, Events: f, Approvals: f, Policy: f, Images: f, Tools: f, Usage: f, Collector: f, Health: f, Doctor: f, Replay: f, Trees: f, Networks: f, Caches: f}
+	return API{Sessions: f, Calls: f, Files: f, Events: f, Approvals: f, Policy: f, Images: f, Tools: f, Usage: f, Collector: f, Health: f, Doctor: f, Replay: f, Trees: f, Networks: f, Caches: f, Drainer: f}
 }
 
 // fakeAPI is the whole API in memory, with one tool: "echo" finishes at once,
@@ -428,6 +429,8 @@ func (f *fakeAPI) Doctor(_ context.Context, _ auth.Principal, probe bool) (*clie
 func (f *fakeAPI) GC(_ context.Context, _ auth.Principal, r client.GCRequest) ([]client.Garbage, error) {
 	return []client.Garbage{{Kind: "mount", Name: "x", Removed: !r.DryRun}}, nil
 }
+
+func (f *fakeAPI) Drain(bool) {}
 
 func (f *fakeAPI) Ready(context.Context) client.Health { return client.Health{Status: "ok"} }
 

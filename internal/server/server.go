@@ -98,11 +98,12 @@ type API struct {
 	Trees     Trees
 	Networks  Networks
 	Caches    Caches
+	Drainer   Drainer
 }
 
 // whole reports whether nothing is missing.
 func (a *API) whole() bool {
-	return !slices.Contains([]any{a.Sessions, a.Calls, a.Files, a.Events, a.Approvals, a.Policy, a.Images, a.Tools, a.Usage, a.Collector, a.Health, a.Doctor, a.Replay, a.Trees, a.Networks, a.Caches}, nil)
+	return !slices.Contains([]any{a.Sessions, a.Calls, a.Files, a.Events, a.Approvals, a.Policy, a.Images, a.Tools, a.Usage, a.Collector, a.Health, a.Doctor, a.Replay, a.Trees, a.Networks, a.Caches, a.Drainer}, nil)
 }
 
 // Doctor examines the host and the sandboxes; *doctor.Doctor implements it.

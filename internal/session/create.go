@@ -67,6 +67,9 @@ const maxQueue = 24 * time.Hour
 // with the request it says before it waits. While it waits it holds nothing: all
 // that the request names is looked at again when it has a place.
 func (l *life) createQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
+	if err := l.mayBegin(); err != nil {
+		return nil, err
+	}
 	if r.Queue < 0 || time.Duration(r.Queue) > maxQueue {
 		return nil, fault.Invalid.Errorf("queue %s: give a time up to %s, or 0 to wait for nothing", r.Queue, client.Duration(maxQueue))
 	}
@@ -91,7 +94,7 @@ func (l *life) createQueued(ctx context.Context, p auth.Principal, r client.Sess
 		cancel(fault.Overloaded.Errorf("the daemon is stopping").Next("try again when it is back"))
 	})()
 	for {
-		if err := places.Await(waiting, w, late.C, queued, l.Accepting); err != nil {
+		if err := places.Await(waiting, w, late.C, queued, l.mayBegin); err != nil {
 			return nil, l.internal("wait for a place", err)
 		}
 		if v, err = l.create(ctx, p, r, w, trees.Seed{}); !errors.Is(err, queue.ErrFull) {

@@ -56,11 +56,12 @@ type daemon struct {
 	// runners are those of the calls of a session, beside the daemon's own.
 	runners func(*Session) map[tool.By]call.Runner
 
-	ctx   context.Context //nolint:containedctx // the life of the daemon itself
-	leave context.CancelCauseFunc
-	work  crew.Crew             // supervisors, teardowns, the sweeper
-	state atomic.Int32          // managerState
-	shows atomic.Pointer[error] // why only what is on record is shown; nil where all is done
+	ctx     context.Context //nolint:containedctx // the life of the daemon itself
+	leave   context.CancelCauseFunc
+	work    crew.Crew             // supervisors, teardowns, the sweeper
+	state   atomic.Int32          // managerState
+	shows   atomic.Pointer[error] // why only what is on record is shown; nil where all is done
+	drained atomic.Bool           // no new session begins
 }
 
 // destroysAtOnce bounds how many sandboxes are removed at the same time. With

@@ -36,6 +36,7 @@ type Manager struct {
 	Collector *Collector
 	Networks  *Networks
 	Caches    *Caches
+	Door      *Door
 
 	records *records
 	drives  drives
@@ -67,7 +68,7 @@ func New(cfg Config) (*Manager, error) {
 	m := &Manager{
 		life: l, records: records, drain: drainTime, stuck: stuckTime,
 		Approvals: &Approvals{r}, Policy: &Policy{r}, Files: &Files{r}, Events: &Events{r}, Images: &ImageStore{r.daemon},
-		Tools: &Toolbox{r}, Usage: &Usage{roster: r}, Networks: &Networks{r}, Caches: &Caches{r}, Collector: &Collector{life: l, records: records, swept: make(chan struct{})},
+		Tools: &Toolbox{r}, Usage: &Usage{roster: r}, Networks: &Networks{r}, Caches: &Caches{r}, Door: &Door{r}, Collector: &Collector{life: l, records: records, swept: make(chan struct{})},
 	}
 	cfg.Caches.Writes = r.diskWork
 	for _, images := range cfg.Images {
@@ -270,6 +271,10 @@ func (m *Manager) phase() (status, why string) {
 		return "starting", "sessions of the last run are being taken over"
 	case managerDraining:
 		return "draining", "the daemon is stopping"
+	case managerReady:
+		if m.drained.Load() {
+			return "draining", "no new session begins: an administrator drains this daemon, until toolctl drain --off; calls go on"
+		}
 	}
 	return "", ""
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/session/room"
 )
 
 const (
@@ -61,13 +62,19 @@ func (u *Usage) collectUsage(ctx context.Context) []client.TenantUsage {
 	list := []client.TenantUsage{}
 	_, worktrees := u.Worktrees()
 	set := u.settings.Load()
+	here, why := u.fits(set)
 	for name := range set.Tenants {
 		u.tenant(name) // those that have done nothing yet are listed too
 	}
 	u.mu.RLock()
 	for _, t := range u.tenants {
 		sessions, queued := t.places.Count()
+		more, bound := here, why
+		if most := set.Tenants[t.Name].MaxSessions; most > 0 && most-sessions < more {
+			more, bound = max(0, most-sessions), "max_sessions"
+		}
 		list = append(list, client.TenantUsage{
+			MoreSessions: more, MoreBound: bound,
 			Tenant: t.Name, Sessions: sessions, Queued: queued, Calls: int(t.Calls.Load()),
 			CPUMillis: t.used.cpuMillis.Load(), IOBytes: t.used.ioBytes.Load(), OOMKills: t.used.oomKills.Load(),
 			MemoryBytes: memory[t], DiskBytes: disk[t], LayerBytes: layers[t], RecordBytes: t.Kept.Load(), WorktreeBytes: worktrees[t.Name],
@@ -77,4 +84,35 @@ func (u *Usage) collectUsage(ctx context.Context) []client.TenantUsage {
 	u.mu.RUnlock()
 	slices.SortFunc(list, func(a, b client.TenantUsage) int { return strings.Compare(a.Tenant, b.Tenant) })
 	return list
+}
+
+// fits is how many sessions that ask for nothing fit on this host, if each uses what it may, and
+// what bounds that.
+func (u *Usage) fits(set *Settings) (more int, bound string) {
+	if err := u.mayBegin(); err != nil {
+		return 0, err.Error()
+	}
+	memory, err := u.memory.look()
+	if err != nil {
+		return 0, err.Error()
+	}
+	disk, err := room.At(u.disk.dir)
+	if err != nil {
+		return 0, err.Error()
+	}
+	if err := enough(set, disk, "the host's disk"); err != nil {
+		return 0, err.Error()
+	}
+	floor := set.HostMemory.Of(memory.Size)
+	left, bound := memory.Free-floor-floor/2, "memory"
+	each := max(int64(set.Limits.Memory), 1)
+	if size := int64(set.Limits.Disk); size > 0 && set.DiskOvercommit > 0 {
+		u.disk.mu.Lock()
+		promised := int64(u.disk.promisedLocked())
+		u.disk.mu.Unlock()
+		if free := int64(set.DiskOvercommit*float64(disk.Free)) - promised; free/size < left/each {
+			left, each, bound = free, size, "disk"
+		}
+	}
+	return int(max(0, left/each)), bound
 }

@@ -81,6 +81,7 @@ var screenExamples = map[string][]shown{
 	"diff":                 {{"diff changed", ""}, {"diff changed --stat", ""}, {"diff same", "nothing differs"}, {"diff same --stat", "0 files"}, {"diff changed nosuch", "no such path"}},
 	"discard":              {{"discard same", "nothing differs"}, {"discard changed nosuch", ""}},
 	"doctor":               {{"doctor", ""}},
+	"drain":                {{"drain --timeout 0", "left"}, {"drain --off", "begin again"}},
 	"events":               {{"events", "session.created"}, {"events --type nosuch.*", ""}, {"events --session work", ""}},
 	"exec":                 {{"exec work -- echo hello", "hello"}},
 	"fork":                 {{"fork changed", ""}},

@@ -1,0 +1,93 @@
+package session
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/session/room"
+)
+
+// TestDrain: while an admin drains the daemon no session begins, also none that waited for a place,
+// and what is there goes on, until that ends.
+func TestDrain(t *testing.T) {
+	h := newHouse(t)
+	h.set.Tenants = map[string]Tenant{"a": {MaxSessions: 1}}
+	m := h.open()
+	s := h.create(alice, client.SessionCreate{Key: "k"})
+	waits := make(chan error, 1)
+	go func() {
+		_, err := m.CreateQueued(t.Context(), alice, client.SessionCreate{Queue: client.Duration(time.Hour)}, nil)
+		waits <- err
+	}()
+	h.queueing("a", 1)
+	m.Door.Drain(false)
+	refused := func(err error) {
+		t.Helper()
+		if codeOfErr(err) != client.CodeOverloaded || !strings.Contains(err.Error(), "drains this daemon") {
+			t.Errorf("refused with %v", err)
+		}
+	}
+	refused(<-waits)
+	_, err := m.Create(t.Context(), bob, client.SessionCreate{})
+	refused(err)
+	if again, err := m.Create(t.Context(), alice, client.SessionCreate{Key: "k"}); err != nil || again.ID != s.ID {
+		t.Errorf("the session of a key: %+v, %v", again, err)
+	}
+	if c := h.call(s.ID, bashCall("echo x")); c.Status != client.CallCompleted {
+		t.Errorf("a call: %+v", c)
+	}
+	if r := m.Ready(t.Context()); r.Status != "draining" || len(r.Reasons) != 1 || !strings.Contains(r.Reasons[0], "toolctl drain --off") {
+		t.Errorf("ready says %+v", r)
+	}
+	if u := h.usageOfTenant("a"); u.MoreSessions != 0 || !strings.Contains(u.MoreBound, "drains") {
+		t.Errorf("there is room for %d more (%s)", u.MoreSessions, u.MoreBound)
+	}
+	m.Door.Drain(true)
+	if r := m.Ready(t.Context()); r.Status != "ok" {
+		t.Errorf("afterwards ready says %+v", r)
+	}
+	if _, err := m.Create(t.Context(), bob, client.SessionCreate{}); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// TestMoreSessions: how many more fit here is what the tightest bound leaves.
+func TestMoreSessions(t *testing.T) {
+	h := newHouse(t)
+	h.set.Tenants = map[string]Tenant{"few": {MaxSessions: 1}}
+	h.set.Limits.Memory = 1 << 30
+	h.set.HostMemory = room.Floor{Bytes: 2 << 30}
+	m := h.build()
+	m.memory.look = func() (room.Volume, error) { return room.Volume{Free: 10<<30 + 5, Size: 32 << 30}, nil }
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	more := func(tenant string) (int, string) {
+		for _, u := range m.Usage.collectUsage(t.Context()) {
+			if u.Tenant == tenant {
+				return u.MoreSessions, u.MoreBound
+			}
+		}
+		t.Fatalf("no tenant %s", tenant)
+		return 0, ""
+	}
+	if n, by := more("few"); n != 1 || by != "max_sessions" {
+		t.Errorf("few: %d by %s", n, by)
+	}
+	m.tenant("many")
+	if n, by := more("many"); n != 7 || by != "memory" { // 10 GiB without one and a half floors
+		t.Errorf("many: %d by %s", n, by)
+	}
+	set := *m.settings.Load()
+	disk, err := room.At(m.disk.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set.Limits.Disk, set.DiskOvercommit = client.Size(disk.Size), 1
+	m.settings.Store(&set)
+	if n, by := more("many"); n != 0 || by != "disk" {
+		t.Errorf("with a disk of the host's size: %d by %s", n, by)
+	}
+}
