@@ -109,7 +109,8 @@ func ref(name string) object { return object{"$ref": "#/components/schemas/" + n
 func (g *generator) operation(rt *route) object {
 	op := object{
 		"operationId": rt.op, "summary": rt.summary, "x-toold-role": []string{"anyone", "token", "tenant", "admin"}[rt.role],
-		"responses": g.responses(rt),
+		"description": g.docs.described(rt), "responses": g.responses(rt),
+		"x-codeSamples": []any{object{"lang": "Shell", "label": "curl", "source": sample(rt)}},
 	}
 	// Who asks is known from the socket; only a session's token is shown.
 	op["security"] = []any{}
@@ -124,7 +125,11 @@ func (g *generator) operation(rt *route) object {
 		if t := rt.bodyType(); t != nil {
 			kind, schema = "application/json", g.schema(t)
 		}
-		op["requestBody"] = object{"required": true, "content": object{kind: object{"schema": schema}}}
+		body := object{"schema": schema}
+		if text := exampleBodies[rt.op]; text != "" {
+			body["example"] = json.RawMessage(text)
+		}
+		op["requestBody"] = object{"required": true, "content": object{kind: body}}
 	}
 	if params := g.params(rt); len(params) > 0 {
 		op["parameters"] = params
@@ -361,13 +366,13 @@ func schemaName(t reflect.Type) string {
 
 // sourceDocs are the comments and constants of package client.
 type sourceDocs struct {
-	types, fields map[string]string
-	enums         map[string][]string
+	types, fields, methods map[string]string
+	enums                  map[string][]string
 }
 
 func parseClient(t *testing.T) sourceDocs {
 	t.Helper()
-	d := sourceDocs{types: map[string]string{}, fields: map[string]string{}, enums: map[string][]string{}}
+	d := sourceDocs{types: map[string]string{}, fields: map[string]string{}, methods: map[string]string{}, enums: map[string][]string{}}
 	files, err := os.ReadDir("../../client")
 	if err != nil {
 		t.Fatal(err)
@@ -381,14 +386,25 @@ func parseClient(t *testing.T) sourceDocs {
 			t.Fatal(err)
 		}
 		for _, decl := range file.Decls {
-			if gen, ok := decl.(*ast.GenDecl); ok {
-				for _, spec := range gen.Specs {
-					d.add(gen, spec)
+			switch decl := decl.(type) {
+			case *ast.GenDecl:
+				for _, spec := range decl.Specs {
+					d.add(decl, spec)
+				}
+			case *ast.FuncDecl:
+				if decl.Recv != nil {
+					d.methods[decl.Name.Name] = oneLine(decl.Doc)
 				}
 			}
 		}
 	}
 	return d
+}
+
+// described is the summary of an operation, with what the client's method of its name says more.
+func (d *sourceDocs) described(rt *route) string {
+	_, more, _ := strings.Cut(d.methods[rt.op], ". ")
+	return strings.TrimSpace(rt.summary + ". " + more)
 }
 
 func (d *sourceDocs) add(gen *ast.GenDecl, spec ast.Spec) {
