@@ -33,6 +33,10 @@ const (
 type Worktree struct {
 	// Source is an absolute host path. Empty for mode "empty".
 	Source string `json:"source,omitempty"`
+	// Seen is which directory the client sees at Source, as SeenAs gives it: toold refuses where it
+	// sees another one there, since it has mounts of its own, or none. Only in requests, for clients
+	// that are on the host; "" is not to ask.
+	Seen string `json:"seen,omitempty"`
 	// Mode defaults to "empty" without a Source, else to what the configuration says:
 	// "bind", where that says nothing.
 	Mode WorktreeMode `json:"mode,omitempty"`

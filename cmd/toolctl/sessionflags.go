@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -104,6 +105,9 @@ func (f *sessionFlags) worktreeRequest() (client.Worktree, error) {
 		return w, usagef("--worktree: %w", err)
 	}
 	w.Source = dir
+	if info, err := os.Stat(dir); err == nil {
+		w.Seen = client.SeenAs(info) // toold may have mounts of its own
+	}
 	return w, nil
 }
 

@@ -5,16 +5,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/cache"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/mount"
 	"github.com/toold/toold/internal/session/elsewhere"
 	"github.com/toold/toold/internal/session/room"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/worktree"
 )
 
 // destroyTime bounds the removal of one sandbox.
@@ -29,6 +33,7 @@ type box struct{ roster *roster }
 func (b box) claim(_ context.Context, pl *plan) error {
 	p, set := pl.p, pl.set
 	w := pl.req.Worktree
+	pl.req.Worktree.Seen = "" // in requests alone
 	pl.spec.Worktree = sandbox.Worktree{Mode: w.Mode, Target: w.Target, GuardGit: set.GuardGit && w.Mode == client.WorktreeBind}
 	if pl.seed.Void {
 		f, err := b.roster.cfg.Trees.Void()
@@ -44,8 +49,14 @@ func (b box) claim(_ context.Context, pl *plan) error {
 			rules.Write, rules.Linked = true, w.Target
 		}
 		d, err := b.roster.pinDirectory(p, rules, w.Source)
+		if w.Seen != "" && errors.Is(err, worktree.ErrInvalidPath) {
+			return otherMounts(w.Source, "there is none")
+		}
 		if err != nil {
 			return fmt.Errorf("worktree.source: %w", err)
+		}
+		if err := checkSeen(&w, d.File); err != nil {
+			return errors.Join(err, d.Close())
 		}
 		if rules.Write && !pl.seed.Internal {
 			disk := room.From(&d.Disk)
@@ -87,6 +98,26 @@ func (b box) claim(_ context.Context, pl *plan) error {
 		}
 	}
 	return nil
+}
+
+// checkSeen refuses a directory that is not the one which the client sees at the same path.
+func checkSeen(w *client.Worktree, dir *os.File) error {
+	if w.Seen == "" {
+		return nil
+	}
+	info, err := dir.Stat()
+	if err != nil {
+		return err
+	}
+	if client.SeenAs(info) != w.Seen {
+		return otherMounts(w.Source, "it is another one")
+	}
+	return nil
+}
+
+func otherMounts(source, is string) error {
+	return fault.BadPath.Errorf("worktree.source: %s is not the directory for toold that it is for you: for toold %s", plain.Name(source), is).
+		Next("toold has mounts of its own: a unit with PrivateTmp=yes has other files in /tmp and /var/tmp, and a container all but what is mounted into it. Use a directory that both have, such as one below /home or /srv")
 }
 
 // addSkills mounts the skills that have scripts, behind all else.
