@@ -207,7 +207,7 @@ func (b box) adopt(ctx context.Context, s *Session) error {
 		return errors.New(s.row.Reason)
 	}
 	if b.roster.leases.Lost(s.row.UIDBase) {
-		return errors.New("another daemon took its range of host uids while no daemon ran")
+		return errors.New("another daemon has its range of host uids: that took it while no daemon ran, or this state directory is a copy of that one's, whose sessions live on")
 	}
 	sb, err := s.driver.Adopt(ctx, b.roster.recordOf(&s.row))
 	if errors.Is(err, sandbox.ErrGone) {

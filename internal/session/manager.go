@@ -133,7 +133,7 @@ func (m *Manager) recover(ctx context.Context) error {
 	if err := m.records.countRecords(ctx); err != nil {
 		return err
 	}
-	held, err := m.leases.Restore(ctx)
+	held, err := m.leases.Restore(ctx, uids{roster: m.roster}.mine(ctx))
 	if err != nil {
 		return err
 	}

@@ -53,6 +53,19 @@ func (u uids) free(ctx context.Context, l store.Lease) error {
 	return errors.New(l.Reason)
 }
 
+// mine says which sessions have a sandbox of this daemon, or may have one.
+func (u uids) mine(ctx context.Context) func(session string) bool {
+	have, unknown := make(map[string]bool), false
+	for _, d := range u.roster.cfg.Drivers {
+		recs, err := d.List(ctx, u.roster.cfg.Owner)
+		unknown = unknown || err != nil
+		for _, rec := range recs {
+			have[rec.SessionID] = true
+		}
+	}
+	return func(session string) bool { return unknown || have[session] }
+}
+
 // sandboxLeft reports whether anything of a session's sandbox is left.
 func (u uids) sandboxLeft(ctx context.Context, session string) bool {
 	for _, d := range u.roster.cfg.Drivers {

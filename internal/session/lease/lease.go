@@ -59,8 +59,10 @@ func (l *Ranges) Close() error { return l.claims.Close() }
 
 // Restore goes on with what an earlier daemon held, which it returns, and claims it
 // anew. A range of that one's is another daemon's by now only if nothing of its session
-// was alive.
-func (l *Ranges) Restore(ctx context.Context) ([]store.Lease, error) {
+// was alive; or if the store is a copy, whose original lives on, or is stopped and its sessions
+// do: mine says whether this daemon has the sandbox of a session, and a range of another one is
+// left alone while processes have ids in it.
+func (l *Ranges) Restore(ctx context.Context, mine func(session string) bool) ([]store.Lease, error) {
 	held, last, err := l.store.Leases(ctx)
 	if err != nil {
 		return nil, err
@@ -69,6 +71,12 @@ func (l *Ranges) Restore(ctx context.Context) ([]store.Lease, error) {
 	defer l.mu.Unlock()
 	for _, h := range held {
 		l.used[h.Base] = true
+		if !mine(h.Session) {
+			if who, err := l.InUse(h.Base); who != "" || err != nil {
+				l.taken[h.Base] = true
+				continue
+			}
+		}
 		ok, err := l.claims.take(h.Base)
 		if err != nil {
 			return nil, fmt.Errorf("claim ranges of host uids: %w", err)

@@ -39,7 +39,7 @@ func openRanges(t *testing.T, claims string, base uint32, st *store.Store, busy 
 		}
 		return "", nil
 	}
-	if _, err := l.Restore(t.Context()); err != nil {
+	if _, err := l.Restore(t.Context(), func(string) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
 	return l

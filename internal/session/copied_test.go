@@ -1,0 +1,50 @@
+package session
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+)
+
+// TestCopiedState: a daemon whose state directory is a copy of that of another one, which is stopped,
+// takes nothing of the ranges of uids of the sessions that live on, and the other one has them again.
+func TestCopiedState(t *testing.T) {
+	one, two := newHouse(t), newHouse(t)
+	one.uids = filepath.Join(t.TempDir(), "uids")
+	two.uids = one.uids
+	alive := map[uint32]bool{}
+	inUse := func(base uint32) (string, error) {
+		if alive[base] {
+			return "a process", nil
+		}
+		return "", nil
+	}
+	if err := one.build().start(t, inUse); err != nil {
+		t.Fatal(err)
+	}
+	s := one.create(alice, client.SessionCreate{})
+	alive[rangeOf(one, s)] = true
+	one.kill()
+	if err := os.CopyFS(two.dir, os.DirFS(one.dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := two.build().start(t, inUse); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := two.m.Get(t.Context(), alice, s.ID); err != nil || got.State != client.SessionLost || !strings.Contains(got.Reason, "is a copy") {
+		t.Errorf("in the copy: %+v, %v", got, err)
+	}
+	if base := rangeOf(two, two.create(alice, client.SessionCreate{})); alive[base] {
+		t.Errorf("the copy gave range %d to a session, in which another one's processes are", base)
+	}
+	if err := one.build().start(t, inUse); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := one.m.Get(t.Context(), alice, s.ID); err != nil || got.State != client.SessionReady {
+		t.Errorf("in the original: %+v, %v", got, err)
+	}
+	clear(alive)
+}
