@@ -9,6 +9,8 @@ import (
 // CacheUse asks for a cache in a session: a built-in one or one of the configuration.
 type CacheUse struct {
 	Name string `json:"name"`
+	// Mode refuses a cache that the configuration gives another one; "" takes any.
+	Mode CacheMode `json:"mode,omitempty"`
 	// From are directories of the host that the session begins with instead of what was
 	// promoted, by the names of the cache's directories ("build" and "mod" of go). They are
 	// read and never written. The same rules hold for them as for mounts.

@@ -180,6 +180,9 @@ type SessionCreate struct {
 	Runtime  string            `json:"runtime,omitempty"`
 	Env      map[string]string `json:"env,omitempty"`
 	Limits   Limits            `json:"limits,omitzero"`
+	// AtMost lowers limits that the session would have above these, whether they were asked for or
+	// are the configuration's; what is 0 lowers nothing.
+	AtMost Limits `json:"at_most,omitzero"`
 	// Budget is what the session may use in all; it can only be stricter than that of the
 	// configuration, which holds for what is 0.
 	Budget     Budget   `json:"budget,omitzero"`

@@ -126,7 +126,7 @@ func (m *mcpCommand) wants() (req client.SessionCreate, wait time.Duration, err 
 	if err != nil || m.ref != "" {
 		return req, time.Duration(d), err
 	}
-	if req, err = m.session.request(m.getenv); err != nil {
+	if req, err = m.session.request(m.app); err != nil {
 		return req, 0, err
 	}
 	if req.Labels, err = parseLabels(m.labels); err != nil {

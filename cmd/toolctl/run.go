@@ -190,7 +190,7 @@ func (r *runCommand) requests(argv []string) (client.SessionCreate, client.CallC
 	if r.format == formatName {
 		return client.SessionCreate{}, client.CallCreate{}, usagef("run prints what the command prints, or how it ended with -o json or -o yaml: leave -o name out")
 	}
-	session, err := r.session.request(r.getenv)
+	session, err := r.session.request(r.app)
 	if err == nil {
 		err = r.tree.check(session.Worktree.Mode)
 	}

@@ -69,7 +69,7 @@ func (a *app) printCreated(s *client.Session) error {
 }
 
 func (s *sessionCreateCommand) request() (client.SessionCreate, error) {
-	req, err := s.session.request(s.getenv)
+	req, err := s.session.request(s.app)
 	if err != nil {
 		return req, err
 	}

@@ -31,6 +31,7 @@ type sessionFlags struct {
 	queue                  string
 	caches                 []string
 	budget                 []string
+	project                string
 }
 
 func (f *sessionFlags) register(a *app, c *cobra.Command) {
@@ -50,6 +51,7 @@ func (f *sessionFlags) register(a *app, c *cobra.Command) {
 	fs.StringVar(&f.queue, "queue", "", "if the tenant has all its sessions, wait this `duration` for one to end, such as 10m")
 	fs.StringSliceVar(&f.caches, "cache", nil, "caches `NAME,...` of compilers and package managers: "+strings.Join(builtin.Names(), ", ")+", or one of the configuration (repeatable)")
 	fs.StringSliceVar(&f.budget, "budget", nil, "most that the session may use in all, `k=v,...`, such as calls=200,cpu=10m (also wall, output); it ends when one is used up")
+	fs.StringVar(&f.project, "project", "", "project `file` such as toold.project.toml, whose text may narrow the session: lower limits, mode overlay or ro, caches, rules that deny")
 	_ = c.MarkFlagDirname("worktree")
 	_ = c.RegisterFlagCompletionFunc("cache", cobra.FixedCompletions(builtin.Names(), cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("profile", completeProfile)
@@ -60,7 +62,25 @@ func (f *sessionFlags) register(a *app, c *cobra.Command) {
 }
 
 // request is the session that the flags ask for. Errors are of usage.
-func (f *sessionFlags) request(getenv func(string) string) (client.SessionCreate, error) {
+func (f *sessionFlags) request(a *app) (client.SessionCreate, error) {
+	r, err := f.asked(a.getenv)
+	if err != nil || f.project == "" {
+		return r, err
+	}
+	p, err := readProject(f.project)
+	if err != nil {
+		return r, err
+	}
+	p.narrow(&r)
+	f.mode = string(r.Worktree.Mode)
+	for _, why := range p.refused {
+		a.say("left out of %s: %s", line(f.project), why)
+	}
+	return r, nil
+}
+
+// asked is what the other flags ask for.
+func (f *sessionFlags) asked(getenv func(string) string) (client.SessionCreate, error) {
 	r := client.SessionCreate{
 		Profile: f.profile,
 		Image:   f.image,

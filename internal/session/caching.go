@@ -98,6 +98,10 @@ func (c caching) claimOne(pl *plan, r *client.CacheUse) error {
 		return fault.Invalid.Errorf("there is no cache %q; there are: %s", shown(r.Name), strings.Join(pl.set.Caches.Names(pl.p.Tenant), ", ")).
 			Next("name one of these, or have an admin add it to the configuration as [[cache]]")
 	}
+	if r.Mode != "" && r.Mode != set.Mode {
+		return fault.Invalid.Errorf("cache %s has the mode %s, and is asked for with the mode %q", set.Name, set.Mode, shown(string(r.Mode))).
+			Next("leave the mode, or the cache, out; a project file may ask for caches of mode cow")
+	}
 	if slices.ContainsFunc(pl.caches.uses, func(u cache.Use) bool { return u.Name == r.Name }) {
 		return fault.Invalid.Errorf("cache %s is asked for twice", r.Name)
 	}

@@ -153,7 +153,9 @@ func (l *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreat
 		}
 	}
 	asked := r.Limits
-	notes, err := l.checkCreate(ctx, &r, d, set, ten, l.bounds(p, set, from))
+	bounds := l.bounds(p, set, from)
+	bounds.AtMost = r.AtMost
+	notes, err := l.checkCreate(ctx, &r, d, set, ten, bounds)
 	if err != nil {
 		return nil, err
 	}

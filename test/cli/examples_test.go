@@ -67,7 +67,7 @@ func gitlabSteps(t *testing.T) []ciStep {
 	}
 	example(t, "gitlab-ci.yml", &file)
 	job := file["agent-task"]
-	if len(job.Script) != 1 || len(job.AfterScript) != 1 {
+	if len(job.Script) != 2 || len(job.AfterScript) != 1 {
 		t.Fatalf("%+v", job)
 	}
 	return []ciStep{{script: strings.Join(job.Script, "\n")}, {script: strings.Join(job.AfterScript, "\n"), always: true}}
@@ -314,12 +314,23 @@ func withRules(t *testing.T, do func(t *testing.T, r *runner)) {
 // TestExampleJobsWithRules: the jobs of both platforms work with and without the rules that are
 // shipped for them.
 func TestExampleJobsWithRules(t *testing.T) {
-	r := newRunner(t, "rulesets/ci.toml")
-	task := traps[1]
-	j := r.newJob(task)
-	before := snapshot(t, j.checkout)
-	j.play(gitlabSteps(t), "CI_BUILDS_DIR="+j.temp, "CI_JOB_ID=7")
-	j.check(task, before, j.checkout+"/changes.patch")
+	withRules(t, func(t *testing.T, r *runner) {
+		task := traps[1]
+		j := r.newJob(task)
+		before := snapshot(t, j.checkout)
+		j.play(gitlabSteps(t), "CI_BUILDS_DIR="+j.temp, "CI_JOB_ID=7")
+		j.check(task, before, j.checkout+"/changes.patch")
+		j = r.newJob(trap{plant: "ulimit -n >limit", warned: task.warned})
+		limit := `printf '[limits]\nopen_files = 1000\n' >toold.project.toml; git add .; git commit -qm project; git branch base; ` +
+			`printf '[limits]\nopen_files = 2000\n' >toold.project.toml; git add .; git commit -qm task`
+		if _, exit := r.run(j.checkout, limit); exit != 0 {
+			t.Fatal("no base")
+		}
+		j.play(githubSteps(t), "RUNNER_TEMP="+j.temp, "BASE=base")
+		if patch, err := os.ReadFile(j.temp + "/changes.patch"); err != nil || !strings.Contains(string(patch), "+1000\n") || j.exit != 0 {
+			t.Errorf("the project file of the base commit does not hold: exit %d, %v\n%s", j.exit, err, patch)
+		}
+	})
 }
 
 // TestExampleKeepCache: what the main branch's job has compiled is what later jobs begin

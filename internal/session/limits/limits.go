@@ -21,6 +21,7 @@ import (
 type Config struct {
 	Default, Most             client.Limits // of all sessions
 	TenantDefault, TenantMost client.Limits // of the tenant's, which stand over those
+	AtMost                    client.Limits // lowers what is settled otherwise
 	StateDir                  string        // whose file system bounds limits.disk
 	// Give: what is asked for and cannot be had gives way, as defaults do, where it would be
 	// refused. It is for sessions that begin with what another one was given, perhaps by an
@@ -106,6 +107,12 @@ func fill[T ~int64 | ~int | ~float64](name string, l *client.Limits, c *Config, 
 	case host > 0 && *v > host:
 		return fault.Invalid.Errorf("limits.%s is %v; this host has %v (%s)", name, *v, host, hostSources[name]).
 			Next(fmt.Sprintf("ask for %v or less", host))
+	}
+	switch low := *at(&c.AtMost); {
+	case low < 0 || isSize(low) && low > 0 && low < leastSize:
+		return fault.Invalid.Errorf("at_most.%s is %v: that is no limit to work with", name, low).Next("give a larger one, or leave it out")
+	case low > 0 && (*v == 0 || *v > low):
+		*v = low
 	}
 	return nil
 }

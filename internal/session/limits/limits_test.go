@@ -112,3 +112,21 @@ func TestHostGives(t *testing.T) {
 		t.Errorf("of another session: %+v, %q, %v", l, notes, err)
 	}
 }
+
+// TestAtMost: it lowers limits, wherever they come from, and raises none.
+func TestAtMost(t *testing.T) {
+	c := Config{Default: client.Limits{PIDs: 100, Calls: 4, Memory: 1 << 30}, Most: client.Limits{PIDs: 400}}
+	c.AtMost = client.Limits{PIDs: 50, Calls: 1000, OpenFiles: 64, Memory: 1 << 20}
+	for _, asked := range []client.Limits{{}, {PIDs: 400, Memory: 2 << 20}} {
+		l := asked
+		if _, err := Fill(&l, c); err != nil || l.PIDs != 50 || l.Calls != 4 || l.OpenFiles != 64 || l.Memory != 1<<20 {
+			t.Errorf("%+v: %+v, %v", asked, l, err)
+		}
+	}
+	for _, bad := range []client.Limits{{PIDs: -1}, {Memory: 1}} {
+		c.AtMost = bad
+		if _, err := Fill(&client.Limits{}, c); err == nil {
+			t.Errorf("%+v was taken", bad)
+		}
+	}
+}
