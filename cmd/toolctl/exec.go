@@ -17,7 +17,7 @@ The command's words reach the sandbox exactly as they are given here; for a
 shell line, run a shell: -- bash -c 'a | b'. Flags of toolctl go before the --.
 With -i the command reads the standard input of toolctl; without -i it has no
 input, and toolctl exits with 125 if there was some. Its output is shown while it
-runs.
+runs. It has no terminal: use what programs have for scripts, not vim or top.
 
 toolctl exits with the command's code: 124 after a timeout, 125 when toold itself
 failed, 126 when the command was denied, 128+n when signal n ended it. Ctrl-C

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,6 +34,9 @@ func newSessionListCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if a.format == formatTable && len(labels) == 0 {
+					sessions = withoutHelpers(a, sessions)
+				}
 				empty := noSessions
 				if len(labels) > 0 || state != "" {
 					empty = "no session is like that; toolctl session list --all lists all that are known"
@@ -61,4 +65,17 @@ func printSessions(a *app, sessions []client.Session, empty string) error {
 		t.row(s.ID, s.Name, string(s.State), worktreeShort(s.Worktree), ago(s.Created, time.Now()), formatLabels(s.Labels))
 		t.paint(2, wordColor(s.State))
 	})
+}
+
+// helperLabel is of sessions in which the daemon itself looked at the changes of another one.
+const helperLabel = "toold/for"
+
+// withoutHelpers leaves out those of them that are over, of which there are as many as looks.
+func withoutHelpers(a *app, sessions []client.Session) []client.Session {
+	all := len(sessions)
+	sessions = slices.DeleteFunc(sessions, func(s client.Session) bool { return over(&s) && s.Labels[helperLabel] != "" })
+	if n := all - len(sessions); n > 0 {
+		a.say("%s of the daemon's own left out, in which it looked at changes; --label %s=SESSION lists them", plural(n, "session"), helperLabel)
+	}
+	return sessions
 }

@@ -267,3 +267,19 @@ func TestSessionLogs(t *testing.T) {
 	d.ctl("session", "logs", "review", fakeCall, "-o", "json").want(t, 0, `"exit_code": 0`, "")
 	d.ctl("session", "logs", "review", "call_9").want(t, 4, "", "call_9 is not a call of session review; it belongs to ses_9")
 }
+
+// TestSessionListHelpers: the daemon's own sessions that are over are left out for people, and counted.
+func TestSessionListHelpers(t *testing.T) {
+	helper, live := session(), session()
+	helper.ID, helper.State, helper.Labels = "ses_helper", client.SessionEnded, map[string]string{helperLabel: fakeSession}
+	live.ID, live.Labels = "ses_live", helper.Labels
+	d := startFake(t, map[string]http.HandlerFunc{"GET /v1/sessions": answerWith(client.List[client.Session]{Items: []client.Session{helper, live}})})
+	r := d.ctl("session", "list", "--all")
+	r.want(t, 0, "ses_live", "1 session of the daemon's own left out")
+	if strings.Contains(r.stdout, "ses_helper") {
+		t.Error("a helper is listed")
+	}
+	for _, args := range []string{"session list --all -o json", "session list --all --label toold/for=" + fakeSession} {
+		d.ctl(strings.Fields(args)...).want(t, 0, "ses_helper", "")
+	}
+}

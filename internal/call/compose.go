@@ -156,7 +156,7 @@ func (t report) outputPath() string { return sandbox.OutputDir + "/" + t.c.id }
 func (t report) notes(ct output.Cut, o *outcome, network string) []string {
 	notes := o.notes
 	if o.Result != nil && o.Result.IsError && t.c.def.Command {
-		notes = append(notes, remark.Offline(network, ct.Head, ct.Tail))
+		notes = append(notes, remark.Offline(network, ct.Head, ct.Tail), remark.NoTerminal(ct.Head, ct.Tail))
 	}
 	if o.Result != nil && t.c.clipped != "" {
 		notes = append(notes, t.c.clipped)
