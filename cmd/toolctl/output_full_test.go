@@ -27,7 +27,11 @@ func TestFullDisk(t *testing.T) {
 	image := client.Image{Digest: "sha256:0", Names: []string{"tools"}}
 	call := bashDone("some output", exited(0))
 	done := client.Call{ID: fakeCall, SessionID: fakeSession, Tool: "read", Status: client.CallCompleted, Output: "text"}
+	whole := backupOf(t, "toold.db", "x")
+	backup := filepath.Join(t.TempDir(), "backup.tar")
+	writeFile(t, backup, whole, 0o600)
 	d := startFake(t, map[string]http.HandlerFunc{
+		"GET /v1/backup":           func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(whole)) },
 		"GET /v1/sessions":         answerWith(client.List[client.Session]{Items: []client.Session{session()}}),
 		"POST /v1/sessions":        answerWith(session()),
 		"GET /v1/sessions/{id}":    answerWith(session()),
@@ -165,6 +169,8 @@ func TestFullDisk(t *testing.T) {
 		{"usage", 1},
 		{"doctor", 1},
 		{"gc", 1},
+		{"backup create " + filepath.Join(t.TempDir(), "b"), 1},
+		{"backup restore " + backup + " " + filepath.Join(t.TempDir(), "state"), 1},
 		{"image", 1},
 		{"image list", 1},
 		{"image pull tools", 1},

@@ -56,7 +56,7 @@ func newRootCommand(a *app) *cobra.Command {
 	root.AddCommand(
 		newRunCommand(a), newExecCommand(a), newSessionCommand(a), newCallCommand(a), newToolsCommand(a),
 		newApprovalsCommand(a), newPolicyCommand(a), newAuditCommand(a),
-		newStatusCommand(a), newReadyCommand(a), newReloadCommand(a), newWaitCommand(a), newAbortCommand(a),
+		newStatusCommand(a), newReadyCommand(a), newReloadCommand(a), newDrainCommand(a), newBackupCommand(a), newWaitCommand(a), newAbortCommand(a),
 		newCpCommand(a), newEventsCommand(a), newTopCommand(a), newUsageCommand(a), newDoctorCommand(a),
 		newGCCommand(a), newImageCommand(a), newCacheCommand(a), newConfigCommand(a), newCompletionCommand(a), newVersionCommand(a),
 		newGenDocsCommand(a), newDiffCommand(a), newApplyCommand(a), newDiscardCommand(a),

@@ -124,6 +124,33 @@ func (s daemonRoutes) reload(x *exchange, r *request) error {
 	return x.answer(v, nil)
 }
 
+func (s daemonRoutes) backup(x *exchange, r *request) error {
+	if r.Method == http.MethodHead {
+		return invalidStatus(http.StatusMethodNotAllowed, "a backup has no HEAD: it is made as it is sent", "use GET")
+	}
+	err := s.cfg.Backup(r.Context(), &sentParts{s.Server, x})
+	if err != nil && x.status != 0 {
+		s.cfg.Log.Error("send a backup", "error", err)
+		panic(http.ErrAbortHandler) // the client sees that there was no end
+	}
+	return err
+}
+
+// sentParts sends what is written to it.
+type sentParts struct {
+	server *Server
+	x      *exchange
+}
+
+// Write implements io.Writer.
+func (p *sentParts) Write(b []byte) (int, error) {
+	if p.x.status == 0 {
+		p.x.Header().Set("Content-Type", "application/octet-stream")
+		p.x.Header().Set("Cache-Control", "no-store")
+	}
+	return len(b), p.server.sendPart(p.x, b, false)
+}
+
 func (s daemonRoutes) config(x *exchange, _ *request) error {
 	text, err := s.cfg.Settings()
 	if err != nil {

@@ -608,6 +608,7 @@ func TestPanics(t *testing.T) {
 		c.API = apiOf(brokenAPI{})
 		c.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("metrics") })
 		c.Reload = func(context.Context, bool) (*client.Reloaded, error) { panic("reload") }
+		c.Backup = func(context.Context, io.Writer) error { panic("backup") }
 		c.Settings = func() ([]byte, error) { panic("settings") }
 	})
 	quiet := map[string]bool{"Version": true, "Health": true, "OpenAPI": true}

@@ -112,6 +112,8 @@ var routes = []route{
 	{"GET", "/v1/doctor", "Doctor", roleAdmin, by(daemonRoutes.doctor), nil, 200, client.Doctor{}, doctorParams, "Limits and defences of this host"},
 	{"POST", "/v1/gc", "GC", roleAdmin, given(daemonRoutes.gc), client.GCRequest{}, 200, client.List[client.Garbage]{}, nil, "Find leftovers of sessions, and remove them unless dry_run is set"},
 	{"GET", "/v1/config", "Config", roleAdmin, by(daemonRoutes.config), nil, 200, textBody{}, nil, "The current settings of the daemon, in TOML"},
+	{"GET", "/v1/backup", "Backup", roleAdmin, streamed(by(daemonRoutes.backup)), nil, 200, bytesBody{}, nil, "The state of the daemon as a tar, made while it works"},
+	{"POST", "/v1/drain", "Drain", roleAdmin, given(daemonRoutes.drain), client.DrainRequest{}, 200, client.Health{}, nil, "Begin no new sessions, or with off do so again; answers as ready does then"},
 	{"POST", "/v1/reload", "Reload", roleAdmin, by(daemonRoutes.reload), nil, 200, client.Reloaded{}, reloadParams, "Read the configuration again; with dry_run only look at it"},
 }
 

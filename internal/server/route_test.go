@@ -190,6 +190,14 @@ func clientMethods(ctx context.Context, c *client.Client, ses, call string) map[
 		"Usage":  func() error { return only(c.Usage(ctx)) },
 		"Doctor": func() error { return only(c.Doctor(ctx, true)) },
 		"GC":     func() error { return only(c.GC(ctx, client.GCRequest{DryRun: true})) },
+		"Backup": func() error {
+			r, err := c.Backup(ctx)
+			if err == nil {
+				err = r.Close()
+			}
+			return err
+		},
+		"Drain":  func() error { return only(c.Drain(ctx, true)) },
 		"Reload": func() error { return only(c.Reload(ctx, true)) },
 		"Brief": func() error {
 			text, err := c.Brief(ctx, "ses_1")

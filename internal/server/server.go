@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -35,6 +36,8 @@ type Config struct {
 	// Reload reads the configuration again. Its error is shown to the admin who
 	// asked, so it must name files and settings and no secrets.
 	Reload func(ctx context.Context, dryRun bool) (*client.Reloaded, error)
+	// Backup writes the state of the daemon as a tar.
+	Backup func(ctx context.Context, to io.Writer) error
 	// Settings gives the settings that the daemon works with, in TOML.
 	Settings func() ([]byte, error)
 
@@ -135,8 +138,8 @@ type Server struct {
 
 // New makes a Server. It fails when a required field of cfg is missing.
 func New(cfg Config) (*Server, error) {
-	if !cfg.API.whole() || cfg.Identity == nil || cfg.Log == nil || cfg.Metrics == nil || cfg.Reload == nil || cfg.Settings == nil {
-		return nil, errors.New("server: API, Identity, Log, Metrics, Reload and Settings are required")
+	if !cfg.API.whole() || cfg.Identity == nil || cfg.Log == nil || cfg.Metrics == nil || cfg.Reload == nil || cfg.Settings == nil || cfg.Backup == nil {
+		return nil, errors.New("server: API, Identity, Log, Metrics, Reload, Settings and Backup are required")
 	}
 	if cfg.MCPWait == nil {
 		cfg.MCPWait = func() time.Duration { return mcp.DefaultWait }

@@ -41,6 +41,10 @@ func start(t *testing.T, change func(*Config)) *daemon {
 		Reload: func(context.Context, bool) (*client.Reloaded, error) {
 			return nil, errors.New("config.toml:3: unknown key")
 		},
+		Backup: func(_ context.Context, to io.Writer) error {
+			_, err := io.WriteString(to, "tar")
+			return err
+		},
 		Settings: func() ([]byte, error) { return []byte("[limits]\ncpus = 2.0\n"), nil },
 	}
 	if change != nil {

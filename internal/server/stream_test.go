@@ -310,7 +310,7 @@ func TestStop(t *testing.T) {
 	api := newFake()
 	id := NewIdentity(IdentityConfig{Admins: Peers{UIDs: []uint32{uint32(os.Getuid())}}})
 	logs := &logBuffer{}
-	s, err := New(Config{API: apiOf(api), Identity: id, Log: newLog(logs), Metrics: http.NotFoundHandler(), Reload: func(context.Context, bool) (*client.Reloaded, error) { return &client.Reloaded{}, nil }, Settings: func() ([]byte, error) { return nil, nil }})
+	s, err := New(Config{API: apiOf(api), Identity: id, Log: newLog(logs), Metrics: http.NotFoundHandler(), Reload: func(context.Context, bool) (*client.Reloaded, error) { return &client.Reloaded{}, nil }, Settings: func() ([]byte, error) { return nil, nil }, Backup: func(context.Context, io.Writer) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -432,7 +432,7 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 func BenchmarkCall(b *testing.B) {
 	api := newFake()
 	id := NewIdentity(IdentityConfig{Admins: Peers{UIDs: []uint32{uint32(os.Getuid())}}})
-	s, err := New(Config{API: apiOf(quickAPI{api}), Identity: id, Log: newLog(io.Discard), Metrics: http.NotFoundHandler(), Reload: func(context.Context, bool) (*client.Reloaded, error) { return &client.Reloaded{}, nil }, Settings: func() ([]byte, error) { return nil, nil }})
+	s, err := New(Config{API: apiOf(quickAPI{api}), Identity: id, Log: newLog(io.Discard), Metrics: http.NotFoundHandler(), Reload: func(context.Context, bool) (*client.Reloaded, error) { return &client.Reloaded{}, nil }, Settings: func() ([]byte, error) { return nil, nil }, Backup: func(context.Context, io.Writer) error { return nil }})
 	if err != nil {
 		b.Fatal(err)
 	}

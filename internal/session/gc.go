@@ -196,3 +196,6 @@ func (c *Collector) clear(ctx context.Context, session string) bool {
 	}
 	return err == nil
 }
+
+// Room refuses so many bytes that are about to be written to the state directory.
+func (c *Collector) Room(bytes int64) error { return c.diskRoom(bytes) }

@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/toold/toold/internal/testrig"
 )
 
 // toolctl runs toolctl against the rig's daemon and returns what it printed.
@@ -65,9 +63,6 @@ func newDaemon(t *testing.T, flags ...string) *rig {
 // A copy that was made as documented, while calls are being made, has what was on
 // record; a daemon that is given it touches nothing of the one that it was copied from.
 func TestBackup(t *testing.T) {
-	if _, err := exec.LookPath("sqlite3"); err != nil {
-		testrig.Skipf(t, "sqlite", "no sqlite3: run scripts/install-deps")
-	}
 	r := newDaemon(t)
 	r.toolctl(t, "session", "create", "--name", "work")
 	r.toolctl(t, "call", "work", "bash", `{"command": "echo remembered"}`)

@@ -66,6 +66,8 @@ var screenExamples = map[string][]shown{
 	"audit export":         {{"audit export --since 1ms AUDIT", ""}},
 	"audit tail":           {{"audit tail AUDIT", "allow"}, {"audit tail /nosuch", ""}},
 	"audit verify":         {{"audit verify AUDIT", ""}},
+	"backup create":        {{"backup create BACKUP", "file"}, {"backup create /nosuch/b", "name a new file"}},
+	"backup restore":       {{"backup restore BACKUP RESTORED", "start toold"}, {"backup restore BACKUP TREE", "is not empty"}},
 	"cache fill":           {{"cache fill nosuch", ""}},
 	"cache ls":             {{"cache ls", "nothing is kept"}},
 	"cache promote":        {{"cache promote work go", ""}},
@@ -152,7 +154,7 @@ func TestScreens(t *testing.T) {
 		toolctl call changed write '{"file_path": "a-directory-with-a-long-name/another-file-with-a-long-name.txt", "content": "other\n"}'
 		toolctl call work bash '{"command": "echo a line of output; seq 3 # and a command that is a good deal longer than a terminal is wide, to its end"}'
 	`, tree)
-	places := strings.NewReplacer("AUDIT", filepath.Join(r.dir, "state/audit"), "TREE", tree, "COPY", filepath.Join(r.dir, "copy"))
+	places := strings.NewReplacer("AUDIT", filepath.Join(r.dir, "state/audit"), "TREE", tree, "COPY", filepath.Join(r.dir, "copy"), "REPORT", filepath.Join(r.dir, "report"), "BACKUP", filepath.Join(r.dir, "backup"), "RESTORED", filepath.Join(r.dir, "restored"))
 	look := func(t *testing.T, says string, args ...string) {
 		rows, sent, exit := r.screen(t, args...)
 		text := strings.Join(strings.Fields(strings.Join(rows, " ")), " ")
