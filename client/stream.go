@@ -86,7 +86,7 @@ func following[T, P any](ctx context.Context, c *Client, r request, name string,
 // off is dropped.
 func readMessages(r io.Reader, limit int, fn func(message) error) error {
 	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 32<<10), limit)
+	lines.Buffer(make([]byte, 4<<10), limit) // most are short; it grows
 	var m message
 	var hasData bool
 	for lines.Scan() {

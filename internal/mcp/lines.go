@@ -3,6 +3,7 @@ package mcp
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,41 +11,79 @@ import (
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // maxLine is how many bytes a message may have.
 const maxLine = 16 << 20
 
-// lines reads what a client sends line by line, and gives those that are messages. One that is
-// none is answered as JSON-RPC says, and is no reason to end: it may be a line that a script of
-// the client printed. Of a batch each message is a line of its own, whatever version of the
-// protocol knows of batches.
+// lines is the connection to a client that writes a message a line. A line that is no message is
+// answered as JSON-RPC says, and is no reason to end: it may be a line that a script of the client
+// printed. Of a batch each message is one of its own, whatever version of the protocol knows of
+// batches. The SDK's own ends for these; and decoding here too, before it, would be done twice.
 type lines struct {
-	io.Closer
-	in   *bufio.Reader
-	out  io.Writer // gets the answers, each in one Write
-	left []byte    // of the messages that were read, what Read has not given
+	in    io.Closer // ends a Read that waits
+	from  *bufio.Reader
+	left  []jsonrpc.Message // that were read, and not given yet
+	out   io.WriteCloser
+	close func() error
+
+	mu sync.Mutex // guards out: a line is one Write
 }
 
-// newLines makes one.
-func newLines(in io.ReadCloser, out io.Writer) *lines {
-	return &lines{Closer: in, in: bufio.NewReaderSize(in, 64<<10), out: out}
+// newLines makes one, which closes in and out.
+func newLines(in io.ReadCloser, out io.WriteCloser) *lines {
+	l := &lines{in: in, from: bufio.NewReader(in), out: out}
+	l.close = sync.OnceValue(func() error { return errors.Join(l.in.Close(), l.out.Close()) })
+	return l
 }
 
-// Read implements io.Reader.
-func (l *lines) Read(p []byte) (int, error) {
+// Connect implements sdk.Transport.
+func (l *lines) Connect(context.Context) (sdk.Connection, error) { return l, nil }
+
+// SessionID implements sdk.Connection: there is one, without a name.
+func (l *lines) SessionID() string { return "" }
+
+// Close implements sdk.Connection.
+func (l *lines) Close() error { return l.close() }
+
+// Read implements sdk.Connection. One at a time reads.
+func (l *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
 	for len(l.left) == 0 {
 		line, err := l.line()
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		if len(line) > 0 {
 			l.take(line)
 		}
 		if err != nil && len(l.left) == 0 {
-			return 0, err
+			return nil, err
 		}
 	}
-	n := copy(p, l.left)
-	l.left = l.left[n:]
-	return n, nil
+	m := l.left[0]
+	l.left = l.left[1:]
+	return m, nil
+}
+
+// Write implements sdk.Connection.
+func (l *lines) Write(ctx context.Context, m jsonrpc.Message) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	b, err := jsonrpc.EncodeMessage(m)
+	if err != nil {
+		return err
+	}
+	return l.write(b)
+}
+
+// write sends a line.
+func (l *lines) write(line []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := l.out.Write(append(line, '\n'))
+	return err
 }
 
 // line gives the next line without white space around it, "" for one that is too long, which was
@@ -52,7 +91,7 @@ func (l *lines) Read(p []byte) (int, error) {
 func (l *lines) line() (line []byte, err error) {
 	tooLong := false
 	for {
-		part, err := l.in.ReadSlice('\n')
+		part, err := l.from.ReadSlice('\n')
 		if tooLong = tooLong || len(line)+len(part) > maxLine; !tooLong {
 			line = append(line, part...)
 		}
@@ -67,7 +106,7 @@ func (l *lines) line() (line []byte, err error) {
 	}
 }
 
-// take adds the messages of a line to what Read gives.
+// take adds the messages of a line to those that Read gives.
 func (l *lines) take(line []byte) {
 	if !json.Valid(line) {
 		l.refuse(jsonrpc.CodeParseError, "a line is no JSON: send one message a line")
@@ -81,11 +120,12 @@ func (l *lines) take(line []byte) {
 		}
 	}
 	for _, m := range all {
-		if _, err := jsonrpc.DecodeMessage(m); err != nil {
+		message, err := jsonrpc.DecodeMessage(m)
+		if err != nil {
 			l.refuse(jsonrpc.CodeInvalidRequest, "a line is no message: "+err.Error())
 			continue
 		}
-		l.left = append(append(l.left, m...), '\n')
+		l.left = append(l.left, message)
 	}
 }
 
@@ -93,18 +133,5 @@ func (l *lines) take(line []byte) {
 // answer finds that out.
 func (l *lines) refuse(code int64, why string) {
 	b, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": code, "message": why}}) // never fails
-	_, _ = l.out.Write(append(b, '\n'))
-}
-
-// oneByOne is a writer for several hands.
-type oneByOne struct {
-	io.WriteCloser
-	mu sync.Mutex
-}
-
-// Write implements io.Writer.
-func (o *oneByOne) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.WriteCloser.Write(p)
+	_ = l.write(b)
 }

@@ -116,6 +116,5 @@ func (s *Server) middleware(next sdk.MethodHandler) sdk.MethodHandler {
 // Serve speaks to one client, in lines of JSON, until it has closed in or ctx ends. Calls
 // that run by then are aborted.
 func (s *Server) Serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	to := &oneByOne{WriteCloser: out}
-	return s.sdk.Run(ctx, &sdk.IOTransport{Reader: newLines(in, to), Writer: to, MaxLineLength: -1})
+	return s.sdk.Run(ctx, newLines(in, out))
 }
