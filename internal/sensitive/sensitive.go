@@ -6,6 +6,7 @@ package sensitive
 import (
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 )
 
@@ -76,9 +77,7 @@ var buildEnds = []string{".config.js", ".config.mjs", ".config.cjs", ".config.ts
 
 // kinds finds them: every entry of a worktree is looked up. Short names of NTFS are in it
 // without the digits after "~".
-var kinds = table()
-
-func table() map[string]Kind {
+var kinds = sync.OnceValue(func() map[string]Kind {
 	// What NTFS calls two of them where their short names are taken; git knows them too.
 	t := map[string]Kind{"gi7d29~": OnSight, "gi7eba~": OnSight}
 	for _, n := range builds {
@@ -91,7 +90,7 @@ func table() map[string]Kind {
 		t[n], t[short(n)] = OnSight, OnSight
 	}
 	return t
-}
+})
 
 // short is the name that NTFS gives a file beside its long one, without the digits:
 // ".gitlab-ci.yml" is "gitlab~.yml".
@@ -121,7 +120,7 @@ func Of(name string) Kind {
 		}
 		name = before + "~" + rest
 	}
-	if kind := kinds[name]; kind != Plain || !ends(name, buildEnds) {
+	if kind := kinds()[name]; kind != Plain || !ends(name, buildEnds) {
 		return kind
 	}
 	return Build

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/textfile"
@@ -13,7 +14,7 @@ import (
 // longestNow bounds one of the lines that linesNow shows, in bytes.
 const longestNow = 500
 
-var hunkOf = regexp.MustCompile(`^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@$`)
+var hunkOf = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@$`) })
 
 // linesNow shows what a diff has changed as it is now, with the lines around it that the diff has, in
 // the form of read: who has it need not read the file again. It has nothing of files that were created,
@@ -44,7 +45,7 @@ func linesNow(diff string, several bool) string {
 		}
 		if name, ok := strings.CutPrefix(l, "+++ "); ok {
 			s.file, s.began = name, false
-		} else if m := hunkOf.FindStringSubmatch(l); m != nil {
+		} else if m := hunkOf().FindStringSubmatch(l); m != nil {
 			at, _ = strconv.Atoi(m[3])
 			old, added = lengthOf(m[2]), lengthOf(m[4])
 			s.fresh = old == 0 && m[1] == "0"

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/bmatcuk/doublestar/v4"
 )
@@ -109,7 +110,9 @@ func (s *selector) match(rel string) bool {
 }
 
 // plainGlob is what ripgrep's globs and ours surely take in the same way.
-var plainGlob = regexp.MustCompile(`^[\w.*?+@~ -]*(\{[\w.*?+@~ -]+(,[\w.*?+@~ -]+)*\}[\w.*?+@~ -]*)*$`)
+var plainGlob = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[\w.*?+@~ -]*(\{[\w.*?+@~ -]+(,[\w.*?+@~ -]+)*\}[\w.*?+@~ -]*)*$`)
+})
 
 // typeGlob is a glob on names alone that matches all files that s can pick, for
 // ripgrep to look at no others; "" when there is none. It is given as a file
@@ -120,7 +123,7 @@ func (s *selector) typeGlob() string {
 		return ""
 	}
 	name := path.Base(s.pattern)
-	if strings.Contains(name, "**") || !plainGlob.MatchString(name) {
+	if strings.Contains(name, "**") || !plainGlob().MatchString(name) {
 		return ""
 	}
 	return name

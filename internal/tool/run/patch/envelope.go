@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/toold/toold/internal/plain"
 )
@@ -177,7 +178,7 @@ func (e *envelope) blankToTheNext() bool {
 }
 
 // rangesPattern is what unified diffs write behind "@@".
-var rangesPattern = regexp.MustCompile(`^-(\d{1,9})(?:,\d+)? \+\d+(?:,\d+)?(?: @@|$)`)
+var rangesPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^-(\d{1,9})(?:,\d+)? \+\d+(?:,\d+)?(?: @@|$)`) })
 
 // hunk reads one, with the lines "@@" before it.
 func (e *envelope) hunk(path string) (Hunk, error) {
@@ -192,7 +193,7 @@ func (e *envelope) hunk(path string) (Hunk, error) {
 		if e.loose {
 			context = strings.Trim(strings.TrimSuffix(context, "@@"), " .…")
 		}
-		if m := rangesPattern.FindStringSubmatch(context); m != nil {
+		if m := rangesPattern().FindStringSubmatch(context); m != nil {
 			h.At, _ = strconv.Atoi(m[1]) // at most nine digits
 		} else if context != "" {
 			h.Contexts = append(h.Contexts, context)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -130,8 +131,8 @@ func (j *journal) drop(r *record) {
 
 // tokenPattern and namePattern are how names of ours look.
 var (
-	tokenPattern = regexp.MustCompile(`^[0-9a-f]{32}$`)
-	namePattern  = regexp.MustCompile(`^\.toold-tx-[0-9a-f]{32}-[0-9]{1,3}\.(new|old)$`)
+	tokenPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{32}$`) })
+	namePattern  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\.toold-tx-[0-9a-f]{32}-[0-9]{1,3}\.(new|old)$`) })
 )
 
 // readRecords gives the records in a directory. One that cannot be one is an error, for
@@ -146,7 +147,7 @@ func readRecords(dir string) (all []*record, errs error) {
 			return all, errors.Join(errs, fmt.Errorf("%d records are more than %d", len(names), maxRecords))
 		}
 		token, done := strings.CutSuffix(name.Name(), doneSuffix)
-		if !tokenPattern.MatchString(token) {
+		if !tokenPattern().MatchString(token) {
 			continue // one that was not written to its end, of which nothing was begun
 		}
 		r, err := readRecord(filepath.Join(dir, name.Name()))
@@ -189,7 +190,7 @@ func parseRecord(token string, text []byte) (*record, error) {
 		return nil, fmt.Errorf("%d steps and %d directories are too many", len(r.Steps), len(r.Dirs))
 	}
 	for _, e := range r.Steps {
-		if !plainPath(e.Path) || !namePattern.MatchString(e.New) || !namePattern.MatchString(e.Old) || e.New == e.Old || e.Was == "" && e.Is == "" {
+		if !plainPath(e.Path) || !namePattern().MatchString(e.New) || !namePattern().MatchString(e.Old) || e.New == e.Old || e.Was == "" && e.Is == "" {
 			return nil, fmt.Errorf("the step of %q is none of ours", e.Path)
 		}
 	}

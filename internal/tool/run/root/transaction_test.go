@@ -320,7 +320,7 @@ func TestTransactionKilled(t *testing.T) {
 			if !maps.Equal(got, want) {
 				t.Fatalf("seed %d, step %d: %+v\ngot  %v\nwant %v", seed, step, all, got, want)
 			}
-			if left, _ := os.ReadDir(log); slices.ContainsFunc(left, func(e fs.DirEntry) bool { return tokenPattern.MatchString(strings.TrimSuffix(e.Name(), doneSuffix)) }) {
+			if left, _ := os.ReadDir(log); slices.ContainsFunc(left, func(e fs.DirEntry) bool { return tokenPattern().MatchString(strings.TrimSuffix(e.Name(), doneSuffix)) }) {
 				t.Fatalf("in the journal: %v", left)
 			}
 		}

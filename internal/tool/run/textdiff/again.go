@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Again makes what a diff says of one file lead to another text: of the section of name,
@@ -44,12 +45,12 @@ type undoing struct {
 	other bool
 }
 
-var hunkHead = regexp.MustCompile(`^@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@\n$`)
+var hunkHead = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@\n$`) })
 
 // hunks reads all hunks, and reports whether they lead to the text.
 func (u *undoing) hunks() bool {
 	for len(u.diff) > 0 {
-		m := hunkHead.FindStringSubmatch(u.diff[0])
+		m := hunkHead().FindStringSubmatch(u.diff[0])
 		if m == nil {
 			break
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/toold/toold/internal/tool/run/root"
 )
@@ -345,12 +346,12 @@ func (w *walk) entry(b *below, base, tree *place) (in bool, err error) {
 
 // applying are the names of files that an apply of another session is writing to the base before
 // they take their places: no change of anybody's, and seen on one side or on both.
-var applying = regexp.MustCompile(`^\.toold-[A-Z2-7]{26}-[0-9]+$`)
+var applying = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\.toold-[A-Z2-7]{26}-[0-9]+$`) })
 
 // mayDiffer is false of most entries: those that are no directories, and the same. What an
 // overlay still shows of a base that has lost or replaced it is no change of the tree.
 func (w *walk) mayDiffer(e entry) bool {
-	if strings.HasPrefix(e.name, ".toold-") && applying.MatchString(e.name) {
+	if strings.HasPrefix(e.name, ".toold-") && applying().MatchString(e.name) {
 		return false
 	}
 	if e.new != nil && e.new.Nameless && (e.old == nil || !e.old.Nameless) {
