@@ -140,6 +140,11 @@ bench: build ## measure, side by side with fork+exec, runc and docker (minutes)
 bench-smoke: build ## run the benchmarks once, to see that they run
 	@go run ./bench -smoke
 
+.PHONY: vm-test
+VMTESTS ?= ^(TestFirstConnectionStarts|TestWork)$$
+vm-test: build ## see it work on Debian's own kernels and systemd, in virtual machines (minutes)
+	@TOOLD_TEST_STOCK='$(VMTESTS)' TOOLD_TEST_REQUIRE=vm go test -count=1 -v -timeout 90m -run TestStockHost ./test/systemd
+
 .PHONY: chaos
 chaos: build bin/runsc ## kill daemons in the middle of things for long, on every tier
 	@scripts/chaos

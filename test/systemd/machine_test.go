@@ -31,7 +31,7 @@ const repository = "../.."
 // machine is a booted systemd with toold's units installed.
 type machine struct {
 	t   *testing.T
-	pid string // of its init
+	pid string // of its init; "" where it is the host of this process
 	log *safeBuffer
 
 	name   string // of its cgroups
@@ -42,6 +42,9 @@ type machine struct {
 // start boots a machine. Files are laid over its root: path → content.
 func start(t *testing.T, files map[string]string) *machine {
 	t.Helper()
+	if os.Getenv(hereVariable) != "" {
+		return here(t, files)
+	}
 	need(t)
 	over := t.TempDir()
 	for path, content := range files {
@@ -95,7 +98,10 @@ func start(t *testing.T, files map[string]string) *machine {
 
 // command is one in the machine.
 func (m *machine) command(args ...string) *exec.Cmd {
-	cmd := exec.Command("nsenter", append([]string{"--target", m.pid, "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--"}, args...)...)
+	if m.pid != "" {
+		args = append([]string{"nsenter", "--target", m.pid, "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--"}, args...)
+	}
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "SYSTEMD_PAGER=", "SYSTEMD_COLORS=0", "LC_ALL=C.UTF-8"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
