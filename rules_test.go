@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -150,6 +151,46 @@ func TestTickers(t *testing.T) {
 	for file := range tickers {
 		if !seen[file] {
 			t.Errorf("%s: it has no ticker any more: take it out of tickers", file)
+		}
+	}
+}
+
+// counted finds a number with the plural of what it counts behind it.
+var counted = regexp.MustCompile(`%d (?:more |other |new )?(?:attachments|bytes|calls|characters|directories|edits|entries|errors|files|hunks|items|layers|lines|links|matches|names|pages|paths|places|processes|records|sessions|tokens|tools)\b`)
+
+// severalAnyway are the words around a count that is never one: a limit, or what is beyond one.
+var severalAnyway = regexp.MustCompile(`at most|limit is|limit for|(?:more|larger) than|may (?:then )?have|too many|cut at|the first %d`)
+
+// countless are such texts in which the number is never one.
+var countless = map[string]string{
+	"%d -> %d bytes":                          "git writes it so",
+	"by %d edits in %s":                       "one edit has other words",
+	"the link %s leads to a path of %d bytes": "a path that is too long",
+	"index of %s covers %d bytes of %d":       "a damaged file, in the log",
+}
+
+// TestCounts: texts of tools and of toolctl count by plain.Count, which knows one of a thing.
+func TestCounts(t *testing.T) {
+	used := make(map[string]bool)
+	inspect(t, func(pkg, at string, n ast.Node) {
+		lit, ok := n.(*ast.BasicLit)
+		ours := slices.ContainsFunc([]string{"internal/tool", "internal/call", "internal/mcp", "cmd/toolctl"}, func(dir string) bool {
+			return pkg == dir || strings.HasPrefix(pkg, dir+"/")
+		})
+		if !ok || !ours || lit.Kind != token.STRING || !counted.MatchString(lit.Value) || severalAnyway.MatchString(lit.Value) {
+			return
+		}
+		for text := range countless {
+			if strings.Contains(lit.Value, text) {
+				used[text] = true
+				return
+			}
+		}
+		t.Errorf("%s: %s says \"1 files\" of one: use plain.Count", at, lit.Value)
+	})
+	for text := range countless {
+		if !used[text] {
+			t.Errorf("%q is in no text any more: take it out of countless", text)
 		}
 	}
 }

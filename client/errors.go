@@ -85,7 +85,7 @@ var nextSteps = map[Code]string{
 	CodeOverloaded:      "wait a moment, then try again",
 	CodeSessionLost:     "create another session",
 	CodeSandboxFailed:   "make the call again; if it fails again, create another session",
-	CodeInvalidPath:     "use another path",
+	CodeInvalidPath:     "give a path that exists; a list of the directory above it shows which do",
 	CodeNotRegularFile:  "name a regular file",
 	CodeAborted:         "make the call again if it is still wanted",
 	CodeInternal:        "try again; the daemon's log has the cause",

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/shell"
 )
 
@@ -207,7 +208,7 @@ func cutMiddle(all []textLine, most int) (shown []textLine, hidden int) {
 	tail := most - 1 - head
 	hidden = len(all) - head - tail
 	shown = append(shown, all[:head]...)
-	shown = append(shown, textLine{fmt.Sprintf("… %d lines are not shown here …", hidden), colorYellow})
+	shown = append(shown, textLine{"… " + plain.Count(hidden, "line is", "lines are") + " not shown here …", colorYellow})
 	return append(shown, all[len(all)-tail:]...), hidden
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/toold/toold/internal/audit/record"
+	"github.com/toold/toold/internal/plain"
 )
 
 type auditTailCommand struct {
@@ -243,7 +244,7 @@ func auditText(r *record.Record) string {
 	case r.Tampered != nil:
 		parts = append(parts, fmt.Sprintf("%s, after record %d", r.Tampered.What, r.Tampered.LastRecord))
 	case r.Torn != nil:
-		parts = append(parts, fmt.Sprintf("the log ended with %d bytes of a record", r.Torn.Bytes))
+		parts = append(parts, "the log ended with "+plain.Count(r.Torn.Bytes, "byte", "bytes")+" of a record")
 	case r.Gap != nil:
 		parts = append(parts, fmt.Sprintf("not written since %s: %d refused, %d lost: %s", r.Gap.Since.Local().Format(time.DateTime), r.Gap.Refused, r.Gap.Lost, r.Gap.Error))
 	default:

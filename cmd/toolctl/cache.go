@@ -15,6 +15,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/cache/builtin"
+	"github.com/toold/toold/internal/plain"
 )
 
 const cacheLong = `List, fill, promote and remove what is kept of caches for later sessions.
@@ -82,9 +83,9 @@ func sizeText(s client.Size) string {
 // printCache shows what was just promoted.
 func printCache(a *app, x *client.Cache) error {
 	return a.print(view{data: x, names: []string{x.Name}, text: func(w io.Writer) {
-		fmt.Fprintf(w, "%s is what later sessions begin with: %s, %d files\n", line(x.Name), bytesShort(x.Bytes), x.Files)
+		fmt.Fprintf(w, "%s is what later sessions begin with: %s, %s\n", line(x.Name), bytesShort(x.Bytes), plain.Count(x.Files, "file", "files"))
 		if x.Skipped > 0 {
-			fmt.Fprintf(w, "%d entries were left out, since only files, directories and links are kept\n", x.Skipped)
+			fmt.Fprintf(w, "%s left out, since only files, directories and links are kept\n", plain.Count(x.Skipped, "entry was", "entries were"))
 		}
 	}})
 }

@@ -44,7 +44,7 @@ func showChanges(a *app, changes string) {
 	shown := strings.Split(text, "\n")
 	more := len(shown) - maxChangeLines
 	if more > 0 {
-		shown = append(shown[:maxChangeLines], fmt.Sprintf(" … and %d lines more", more))
+		shown = append(shown[:maxChangeLines], " … and "+plural(more, "line")+" more")
 	}
 	fmt.Fprintf(a.stderr, "toolctl: git status, from inside the sandbox:\n%s\n", strings.Join(shown, "\n"))
 }

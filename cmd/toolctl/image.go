@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 func newImageCommand(a *app) *cobra.Command {
@@ -66,7 +67,7 @@ func imageName(i *client.Image) string {
 // printImage shows an image that was just made.
 func printImage(a *app, i *client.Image) error {
 	return a.print(view{data: i, names: []string{imageName(i)}, text: func(w io.Writer) {
-		fmt.Fprintf(w, "%s is here: %s, %d files, %s\n", line(imageName(i)), bytesShort(int64(i.Size)), i.Files, line(i.Digest))
+		fmt.Fprintf(w, "%s is here: %s, %s, %s\n", line(imageName(i)), bytesShort(int64(i.Size)), plain.Count(i.Files, "file", "files"), line(i.Digest))
 	}})
 }
 

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // boundedLog keeps the beginning and the end of what is written to it.
@@ -42,7 +44,7 @@ func (l *boundedLog) writeTo(w io.Writer) error {
 		return err
 	}
 	if n := l.leftOut(); n > 0 {
-		if _, err := fmt.Fprintf(w, "\n[toolctl: %d bytes left out]\n", n); err != nil {
+		if _, err := fmt.Fprintf(w, "\n[toolctl: %s left out]\n", plain.Count(n, "byte", "bytes")); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run/treetar"
 )
@@ -54,7 +55,7 @@ func TestBoundedLog(t *testing.T) {
 		}
 		want := all
 		if left := most - 2*maxLogPart; left > 0 {
-			want = fmt.Appendf(slices.Clone(all[:maxLogPart]), "\n[toolctl: %d bytes left out]\n", left)
+			want = fmt.Appendf(slices.Clone(all[:maxLogPart]), "\n[toolctl: %s left out]\n", plain.Count(left, "byte", "bytes"))
 			want = append(want, all[most-maxLogPart:]...)
 		}
 		var got bytes.Buffer

@@ -244,7 +244,7 @@ func (r *runCommand) showStat(list *client.Changes) {
 	shown := strings.SplitAfter(strings.TrimSuffix(b.String(), "\n"), "\n")
 	if more := len(shown) - maxChangeLines; more > 0 {
 		sum := shown[len(shown)-1]
-		shown = append(shown[:maxChangeLines-1], fmt.Sprintf(" … and %d lines more\n", more), sum)
+		shown = append(shown[:maxChangeLines-1], " … and "+plural(more, "line")+" more\n", sum)
 	}
 	fmt.Fprintf(r.stderr, "toolctl: changes of the worktree, beside the source:\n%s\n", strings.Join(shown, ""))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 func newSessionShowCommand(a *app) *cobra.Command {
@@ -60,7 +61,7 @@ func sessionText(a *app, w io.Writer, s *client.Session) {
 		}
 		add("changed", strings.Join(c.Build, ", "))
 		if c.More > 0 {
-			add("changed", fmt.Sprintf("%d files more", c.More))
+			add("changed", plural(c.More, "file")+" more")
 		}
 		add("unchecked", c.Unchecked)
 	}
@@ -100,12 +101,16 @@ func worktreeLong(w client.Worktree) string {
 }
 
 func usageText(u client.Usage) string {
-	return fmt.Sprintf("cpu %s, memory %s, %d processes, disk %s, %d calls",
-		time.Duration(u.CPUMillis)*time.Millisecond, bytesShort(u.MemoryBytes), u.PIDs, bytesShort(u.DiskBytes), u.Calls)
+	return fmt.Sprintf("cpu %s, memory %s, %s, disk %s, %s",
+		time.Duration(u.CPUMillis)*time.Millisecond, bytesShort(u.MemoryBytes), plain.Count(u.PIDs, "process", "processes"),
+		bytesShort(u.DiskBytes), plain.Count(u.Calls, "call", "calls"))
 }
 
 func limitsText(l client.Limits) string {
-	text := fmt.Sprintf("cpus %g, memory %s, pids %d, tmp %s", l.CPUs, l.Memory, l.PIDs, l.Tmp)
+	text := fmt.Sprintf("cpus %g, memory %s, pids %d", l.CPUs, l.Memory, l.PIDs)
+	if l.Tmp > 0 {
+		text += ", tmp " + l.Tmp.String()
+	}
 	if l.Disk > 0 {
 		text += ", disk " + l.Disk.String()
 	}

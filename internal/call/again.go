@@ -10,6 +10,7 @@ import (
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/call/stream"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -91,6 +92,6 @@ func notOfThisCall(err error) error {
 	if !ok {
 		return err
 	}
-	return fault.Invalid.Errorf("Last-Event-ID %q is not from the stream of this call; its output has %d bytes so far", shown(pe.After), pe.Total).
+	return fault.Invalid.Errorf("Last-Event-ID %q is not from the stream of this call; its output has %s so far", shown(pe.After), plain.Count(pe.Total, "byte", "bytes")).
 		Next("leave it out to get the output from its beginning")
 }

@@ -189,11 +189,11 @@ func (b *batch) result() *run.Result {
 		line(&text, head)
 		line(&text, v.Output)
 		if p.attached > 0 {
-			line(&text, fmt.Sprintf("[%d attachments are not shown in a batch: make this call by itself]", p.attached))
+			line(&text, fmt.Sprintf("[%s not shown in a batch: make this call by itself]", plain.Count(p.attached, "attachment is", "attachments are")))
 		}
 		text.WriteByte('\n')
 	}
-	res.Title = fmt.Sprintf("%d calls, %d failed", len(b.parts), failed)
+	res.Title = fmt.Sprintf("%s, %d failed", plain.Count(len(b.parts), "call", "calls"), failed)
 	line(&text, "("+res.Title+")")
 	res.Output = text.String()
 	res.Metadata = map[string]any{"calls": list, "failed": failed}

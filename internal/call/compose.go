@@ -3,6 +3,7 @@ package call
 import (
 	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -43,7 +44,7 @@ func (t report) compose(o *outcome) store.Call {
 		t.c.out.Write([]byte(o.Result.Output), false)
 	}
 	ct := t.c.out.Finish()
-	if o.Result != nil && o.Exit != nil && o.Exit.Code != 0 && t.c.def.Command {
+	if o.Result != nil && o.Exit != nil && t.c.def.Command {
 		t.findFull(ct, o, &session)
 	}
 	meta := map[string]any{}
@@ -105,7 +106,7 @@ func (t report) compose(o *outcome) store.Call {
 	if left := t.spending.left(); left != nil {
 		meta["budget_left"] = left
 	}
-	notes := append(t.notes(ct, o, session.Network.Mode), blocked...)
+	notes := append(t.notes(ct, o, &session), blocked...)
 	delete(meta, "notes")
 	if told := append(o.howEnded(), notes...); len(told) > 0 && t.c.def.Command {
 		meta["notes"] = told
@@ -153,10 +154,13 @@ func (t report) describe(ct output.Cut, meta map[string]any) {
 func (t report) outputPath() string { return sandbox.OutputDir + "/" + t.c.id }
 
 // notes are what the daemon has to say about a call, beside what its tool said.
-func (t report) notes(ct output.Cut, o *outcome, network string) []string {
+func (t report) notes(ct output.Cut, o *outcome, session *store.Session) []string {
 	notes := o.notes
 	if o.Result != nil && o.Result.IsError && t.c.def.Command {
-		notes = append(notes, remark.Offline(network, ct.Head, ct.Tail), remark.NoTerminal(ct.Head, ct.Tail))
+		notes = append(notes, remark.Offline(session.Network.Mode, ct.Head, ct.Tail), remark.NoTerminal(ct.Head, ct.Tail), remark.Watching(&session.Session, os.DirFS("/"), ct.Head, ct.Tail))
+		if rules := t.judge.Rules(session.Profile).Stack(); rules != nil {
+			notes = append(notes, remark.Taken(&session.Session, rules.Listened(), ct.Head, ct.Tail))
+		}
 	}
 	if o.Result != nil && t.c.clipped != "" {
 		notes = append(notes, t.c.clipped)
@@ -252,7 +256,7 @@ func (t report) lookTools(profile string) string {
 	return strings.Join(have, " or ")
 }
 
-// findFull tells that the program failed for want of room, if it did.
+// findFull tells that the program failed for want of room, if it did, or which place is full.
 func (t report) findFull(ct output.Cut, o *outcome, session *store.Session) {
 	var caches []remark.Room
 	for _, c := range session.CachePlaces {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/plain"
 )
 
 // QueueLen is how many calls may wait for a slot of their session. Each may
@@ -50,13 +51,13 @@ func (s *slots) enter(c *seat) error {
 	most := int64(s.quota.MostCalls(s.tenant.Name))
 	if n := s.tenant.Calls.Add(1); most > 0 && n > most {
 		s.tenant.Calls.Add(-1)
-		return fault.Overloaded.Errorf("tenant %s has %d calls that have not ended, which is all that it may have", s.tenant.Name, most).
+		return fault.Overloaded.Errorf("tenant %s has %s not ended, which is all that it may have", s.tenant.Name, plain.Count(most, "call that has", "calls that have")).
 			Next("wait for one to end, then try again")
 	}
 	if n := s.open.Add(1); n > int64(cap(s.free)+QueueLen) {
 		s.open.Add(-1)
 		s.tenant.Calls.Add(-1)
-		return fault.Overloaded.Errorf("session %s has %d calls running and %d waiting", s.session, cap(s.free), QueueLen).
+		return fault.Overloaded.Errorf("session %s has %s running and %d waiting", s.session, plain.Count(cap(s.free), "call", "calls"), QueueLen).
 			Next("wait for one to end, then try again; limits.calls says how many run at once")
 	}
 	s.touch()

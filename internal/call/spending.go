@@ -5,6 +5,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/plain"
 )
 
 // spending is what the calls of a session may use in all, and have used.
@@ -19,7 +20,7 @@ type spending struct {
 func (s *spending) claim() error {
 	if n := s.claimed.Add(1); s.most > 0 && n > s.most {
 		s.claimed.Add(-1)
-		return fault.Quota.Errorf("the session has made the %d calls that its budget has; it ends", s.most).
+		return fault.Quota.Errorf("the session has made the %s that its budget has; it ends", plain.Count(s.most, "call", "calls")).
 			Next("make another session, with a larger budget if you may (--budget calls=N)")
 	}
 	return nil

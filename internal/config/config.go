@@ -366,7 +366,6 @@ func Default() *Config {
 				CPUs:      2,
 				Memory:    2 << 30,
 				PIDs:      512,
-				Tmp:       256 << 20,
 				OpenFiles: 4096,
 				FileSize:  4 << 30,
 				Disk:      4 << 30,

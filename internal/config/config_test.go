@@ -184,11 +184,10 @@ func TestOneWall(t *testing.T) {
 	}
 }
 
-func TestTmpFollowsMemory(t *testing.T) {
+func TestTmpIsUnset(t *testing.T) {
 	for doc, want := range map[string]client.Size{
-		"":                         256 << 20,
-		"limits.memory = '512MiB'": 64 << 20,
-		"limits.memory = '32GiB'":  256 << 20,
+		"":                         0,
+		"limits.memory = '512MiB'": 0,
 		"limits.memory = '1GiB'\nlimits.tmp = '80MiB'": 80 << 20,
 	} {
 		c, err := Parse("x.toml", []byte(doc))

@@ -69,10 +69,6 @@ func (c *Config) derive() {
 	if !bash {
 		c.Tools.Bash.MaxTimeout = c.Limits.Wall
 	}
-	// Less memory has room for less in it.
-	if (c.origins.has("limits", "memory") || c.origins.has("limits", "max", "memory")) && !c.origins.has("limits", "tmp") {
-		c.Limits.Tmp = min(c.Limits.Tmp, c.Limits.Memory/8)
-	}
 }
 
 // Patient lets a call take as long as one may ask for, unless the setting for that was set:

@@ -29,7 +29,7 @@ func Checks(root fs.FS, session client.Limits) []client.Check {
 	for _, s := range settings {
 		checks = append(checks, s.check(root))
 	}
-	return append(checks, fileTable(root, session), corePattern(root, mostCore()), vulnerabilities(root), swap(root))
+	return append(checks, fileTable(root, session), watchLimits(root), corePattern(root, mostCore()), vulnerabilities(root), swap(root))
 }
 
 // setting is a number below /proc/sys and what it should be.
@@ -155,6 +155,48 @@ func fileTable(root fs.FS, session client.Limits) client.Check {
 	c.Detail = fmt.Sprintf("%s: a session may hold %d files (%d processes with %d each), and %d such sessions take all that the host has",
 		text, each, session.PIDs, session.OpenFiles, most/max(each, 1)+1)
 	c.Hint = fmt.Sprintf("set the sysctl fs.file-max to %d or more, or limits.open_files lower", fullSessions*each)
+	return c
+}
+
+// WatchShare: a session has that part of the inotify instances and watches that one user of the
+// host may have.
+const WatchShare = 8
+
+// fewInstances and fewWatches are what a test runner, a compiler and a development server that watch
+// one tree are short of, in a session.
+const (
+	fewInstances = 64
+	fewWatches   = 8192
+)
+
+// Watches are how many inotify instances and watches one user of the host may have; 0 is not known.
+func Watches(root fs.FS) (instances, watches int) {
+	number := func(name string) int {
+		text, err := read(root, "proc/sys/fs/inotify/"+name)
+		if err != nil {
+			return 0
+		}
+		n, _ := strconv.Atoi(text) // else it is 0
+		return n
+	}
+	return number("max_user_instances"), number("max_user_watches")
+}
+
+// watchLimits looks at how much of a tree the programs of a session can watch.
+func watchLimits(root fs.FS) client.Check {
+	c, _, err := look(root, "fs.inotify", "proc/sys/fs/inotify/max_user_instances")
+	if err != nil {
+		return c
+	}
+	instances, watches := Watches(root)
+	c.Detail = fmt.Sprintf("a session has %d inotify instances and %d watches, each an eighth of what the host allows", instances/WatchShare, watches/WatchShare)
+	if instances/WatchShare >= fewInstances && watches/WatchShare >= fewWatches {
+		return c
+	}
+	c.Status = client.CheckWarn
+	c.Detail += `: programs that watch files (jest, tsc --watch, vite, .NET) fail with "too many open files"`
+	c.Hint = fmt.Sprintf("set the sysctls fs.inotify.max_user_instances to %d and fs.inotify.max_user_watches to %d, or more",
+		max(instances, fewInstances*WatchShare), max(watches, fewWatches*WatchShare))
 	return c
 }
 

@@ -156,3 +156,21 @@ func TestDocumented(t *testing.T) {
 		}
 	}
 }
+
+func TestWatchLimits(t *testing.T) {
+	const dir = "proc/sys/fs/inotify/max_user_"
+	for _, tt := range []struct {
+		instances, watches string
+		want               client.CheckStatus
+		hint               string
+	}{
+		{"128", "65536", client.CheckWarn, "set the sysctls fs.inotify.max_user_instances to 512 and fs.inotify.max_user_watches to 65536, or more"},
+		{"1024", "8192", client.CheckWarn, "set the sysctls fs.inotify.max_user_instances to 1024 and fs.inotify.max_user_watches to 65536, or more"},
+		{"1024", "524288", client.CheckOK, ""},
+	} {
+		c := one(t, "fs.inotify", fstest.MapFS{dir + "instances": file(tt.instances + "\n"), dir + "watches": file(tt.watches + "\n")})
+		if c.Status != tt.want || c.Hint != tt.hint {
+			t.Errorf("%s, %s: %+v", tt.instances, tt.watches, c)
+		}
+	}
+}

@@ -41,6 +41,7 @@ type Judgement struct {
 
 	requests []policy.Request
 	mounts   []string // of the session, inside
+	worktree string   // inside
 }
 
 // Judged is one request and its own verdict.
@@ -84,7 +85,7 @@ func (j *Judgement) Decision(by auth.Principal, call *client.Call) *Decision {
 // loop that it would be part of.
 func (j *Judge) Judge(q Question) *Judgement {
 	row := j.row()
-	m := &Judgement{Question: q, requests: j.Requests(q.Inv, q.Access, q.Prep, q.Env), mounts: Targets(row.Mounts)}
+	m := &Judgement{Question: q, requests: j.Requests(q.Inv, q.Access, q.Prep, q.Env), mounts: Targets(row.Mounts), worktree: row.Worktree.Target}
 	if q.Loop != nil {
 		m.requests = append(m.requests, policy.Request{
 			Permission: policy.PermissionDoomLoop, Pattern: q.Inv.Tool.Name, Save: q.Inv.Tool.Name,
@@ -288,6 +289,9 @@ func (j *Judgement) Denied() *fault.Error {
 		Next("do it in another way, or leave it out; a user can change the rule")
 	if v.Request.Unknown {
 		e.Hint = "name the file itself, not a variable, a pattern or a descriptor that stands for it; a user can change the rule"
+	}
+	if v.Request.Permission == policy.PermissionExternal && j.worktree != "" {
+		e.Hint = "the worktree is " + plain.Name(j.worktree) + ": name files in it; " + e.Hint
 	}
 	for i := range j.Each {
 		if hint := j.MountHint(&j.Each[i]); hint != "" {

@@ -305,6 +305,23 @@ func (s *Stack) closes(q *Request) (decision, bool) {
 	return decision{Deny, r, Join(r.Reason, reasonUnread), layerRules}, true
 }
 
+// commonPorts are listened at where a rule opens every port, or what no line is about is
+// allowed: a port has to be listened at to be seen.
+var commonPorts = []uint16{
+	21, 22, 25, 53, 110, 143, 389, 465, 587, 636, 873, 993, 995, 1433, 1521, 2049, 2375, 2376, 3000, 3306, 4222, 5000, 5001, 5432, 5671, 5672,
+	5900, 6379, 6443, 6667, 8000, 8080, 8081, 8443, 8883, 8888, 9000, 9090, 9092, 9200, 9418, 11211, 27017,
+}
+
+// Listened are the ports that some rule of the list or a saved approval opens, and where a rule opens
+// all of them common ones behind those. A session's programs cannot listen on them.
+func (s *Stack) Listened() []uint16 {
+	ports, every := s.Ports()
+	if every {
+		ports = append(ports, slices.DeleteFunc(slices.Clone(commonPorts), func(p uint16) bool { return slices.Contains(ports, p) })...)
+	}
+	return ports
+}
+
 // Ports are the ports that some rule of the list or a saved approval opens, sorted. every
 // says that a rule opens all of them; 80 and 443 are always there.
 func (s *Stack) Ports() (ports []uint16, every bool) {

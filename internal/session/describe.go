@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/errand"
+	"github.com/toold/toold/internal/call/remark"
 	"github.com/toold/toold/internal/environ"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
@@ -99,6 +101,9 @@ func (b *Toolbox) sessionFacts(ctx context.Context, p auth.Principal, row *store
 		Limits: limitWords(&row.Limits), Shell: run.SearchTitle(strings.Join(b.settings.Load().ShellOf(row), " ")),
 		Network: "The network is: " + row.Network.Mode + ".",
 	}
+	if n, _ := remark.Instances(&row.Session, os.DirFS("/")); n > 0 {
+		f.Limits = append(f.Limits, fmt.Sprintf("%d inotify instances, which programs that watch files take", n))
+	}
 	switch row.Network.Mode {
 	case client.NetworkRules:
 		f.Network = "The network is open for what rules allow: a result says which host a rule has denied, and asking again does not help."
@@ -112,6 +117,9 @@ func (b *Toolbox) sessionFacts(ctx context.Context, p auth.Principal, row *store
 	s, err := b.find(p, row.ID)
 	if err != nil {
 		return f // it is over
+	}
+	if ports := remark.PortWords(&row.Session, portsOf(s.judge.Rules(row.Profile).Stack())); ports != "" {
+		f.Network += " No program can listen on " + ports + ", which the rules take."
 	}
 	image := s.heldImage()
 	f.Layer = image != nil && image.Root != nil
@@ -139,7 +147,8 @@ func limitWords(l *client.Limits) []string {
 	add(l.PIDs > 0, "%d processes and threads", l.PIDs)
 	add(l.Tmp > 0, "%v in /tmp", l.Tmp)
 	add(l.Tmp > 0 && l.Disk == 0, "%v in "+sandbox.Home, 3*l.Tmp) // else it is on the disk
-	add(l.Disk > 0, "%v on disk", l.Disk)
+	add(l.Disk > 0 && l.Tmp > 0, "%v on disk", l.Disk)
+	add(l.Disk > 0 && l.Tmp == 0, "%v on disk, with /tmp and "+sandbox.Home+" together", l.Disk)
 	add(l.FileSize > 0, "%v for one file", l.FileSize)
 	add(l.OpenFiles > 0, "%d open files of one program", l.OpenFiles)
 	add(l.Output > 0, "%v of output of one command", l.Output)

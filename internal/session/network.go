@@ -155,23 +155,12 @@ func (n network) closed(tenant string) func() string {
 	}
 }
 
-// commonPorts are listened at where a rule opens every port, or what no line is about is
-// allowed: a port has to be listened at to be seen.
-var commonPorts = []uint16{
-	21, 22, 25, 53, 110, 143, 389, 465, 587, 636, 873, 993, 995, 1433, 1521, 2049, 2375, 2376, 3000, 3306, 4222, 5000, 5001, 5432, 5671, 5672,
-	5900, 6379, 6443, 6667, 8000, 8080, 8081, 8443, 8883, 8888, 9000, 9090, 9092, 9200, 9418, 11211, 27017,
-}
-
 // portsOf are the ports that rules open.
 func portsOf(st *policy.Stack) []uint16 {
 	if st == nil {
 		return nil
 	}
-	ports, every := st.Ports()
-	if every {
-		ports = append(ports, commonPorts...) // behind those that have a line of their own
-	}
-	return ports
+	return st.Listened()
 }
 
 // close closes the way out. Its records are in the store then.

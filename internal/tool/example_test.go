@@ -150,7 +150,7 @@ func TestExampleTool(t *testing.T) {
 		{`{"filePath":"/w/link"}`, "/w/f", "2 lines"},
 		{`{"file_path":"../../etc/none"}`, "/etc/none", "/etc/none does not exist"},
 		{`{"file_path":"/w"}`, "/w", `not_regular_file: "/w" is not a regular file but a dir`},
-		{`{"file":"f"}`, "", "invalid_input: the input of lines does not fit its schema; rewrite it and call again:\n- /file is not a known key; did you mean \"file_path\"?"},
+		{`{"file":"f"}`, "", "invalid_input: the input of lines does not fit its schema:\n- /file is not a known key; did you mean \"file_path\"?"},
 	} {
 		target, got := exampleCall(t, r, conn, fmt.Sprintf("call_%d", i), tt.input)
 		if target != tt.target || !strings.HasPrefix(got, tt.want) {

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // toolName is what every provider takes as the name of a tool.
@@ -132,7 +134,7 @@ func (f flattener) tuple(items []*jsonschema.Schema, out *jsonschema.Schema, in 
 		out.Items = &jsonschema.Schema{AnyOf: each}
 	}
 	out.Type, out.MaxItems = "array", &n
-	out.Description = sentence(out.Description, fmt.Sprintf("Exactly %d items, in order.", n))
+	out.Description = sentence(out.Description, fmt.Sprintf("Exactly %s, in order.", plain.Count(n, "item", "items")))
 	return nil
 }
 

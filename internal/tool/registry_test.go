@@ -105,7 +105,7 @@ func TestParseRefuses(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := r.ParseHidden(tc.tool, json.RawMessage(tc.in))
 			var e *client.Error
-			if !errors.As(err, &e) || e.Code != client.CodeInvalidInput || !strings.Contains(e.Message, "rewrite it") {
+			if !errors.As(err, &e) || e.Code != client.CodeInvalidInput || !strings.Contains(e.Hint, "rewrite the input") {
 				t.Fatalf("got %v, want invalid_input", err)
 			}
 			same := func(got, want client.Violation) bool {
@@ -192,7 +192,7 @@ func TestViolationWords(t *testing.T) {
 	}
 	for in, want := range map[string]string{
 		`{"list":[]}`:                                              "/list has 0 items, must have at least 1",
-		`{"list":[{"id":"x"}]}`:                                    "/list/0/id has 1 characters, must have at least 2",
+		`{"list":[{"id":"x"}]}`:                                    "/list/0/id has 1 character, must have at least 2",
 		`{"list":[{"id":"xy","no":1}]}`:                            "/list/0/no is not a known key",
 		`{"list":[{"id":"xy"}],"either":[]}`:                       "/either is an array, expected an integer or an object",
 		`{"list":[{"id":"xy"}],"even":[1,1]}`:                      "/even items at 0 and 1 are equal",

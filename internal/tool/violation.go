@@ -80,11 +80,11 @@ func expected(k validator.ErrorKind) string {
 		if k.Want == 1 {
 			return "must not be empty"
 		}
-		return fmt.Sprintf("has %d characters, must have at least %d", k.Got, k.Want)
+		return fmt.Sprintf("has %s, must have at least %d", plain.Count(k.Got, "character", "characters"), k.Want)
 	case *kind.MaxLength:
 		return fmt.Sprintf("has %d characters, may have at most %d", k.Got, k.Want)
 	case *kind.MinItems:
-		return fmt.Sprintf("has %d items, must have at least %d", k.Got, k.Want)
+		return fmt.Sprintf("has %s, must have at least %d", plain.Count(k.Got, "item", "items"), k.Want)
 	case *kind.MaxItems:
 		return fmt.Sprintf("has %d items, may have at most %d", k.Got, k.Want)
 	case *kind.Minimum:
@@ -128,7 +128,7 @@ func invalidInput(tool string, violations []client.Violation) *client.Error {
 	slices.SortStableFunc(violations, func(a, b client.Violation) int { return cmp.Compare(a.Path, b.Path) })
 	shown := make([]client.Violation, 0, min(len(violations), maxViolations))
 	var b strings.Builder
-	fmt.Fprintf(&b, "the input of %s does not fit its schema; rewrite it and call again:", tool)
+	fmt.Fprintf(&b, "the input of %s does not fit its schema:", tool)
 	for _, v := range violations[:min(len(violations), maxViolations)] {
 		v.Path, v.Message = plain.Cut(v.Path, maxPathShown), plain.Cut(v.Message, maxTextShown)
 		if b.Len()+len(v.Path)+len(v.Message) > maxViolationText {
@@ -144,5 +144,5 @@ func invalidInput(tool string, violations []client.Violation) *client.Error {
 	if more := len(violations) - len(shown); more > 0 {
 		fmt.Fprintf(&b, "\n- and %d more", more)
 	}
-	return &client.Error{Code: client.CodeInvalidInput, Message: b.String(), Violations: shown}
+	return &client.Error{Code: client.CodeInvalidInput, Message: b.String(), Hint: "rewrite the input and call again", Violations: shown}
 }

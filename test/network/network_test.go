@@ -38,6 +38,7 @@ func testNetwork(t *testing.T, r *rig) {
 		{"addresses", false, testAddresses},
 		{"half-open", false, testHalfOpen},
 		{"names", true, testNames},
+		{"ports", true, testPorts},
 		{"rows", false, testRows},
 		{"other", false, testOther},
 		{"redirects", false, testRedirects},
@@ -78,6 +79,25 @@ func testAllowed(t *testing.T, r *rig) {
 	n, err := r.client.SessionNetwork(context.Background(), s)
 	if err != nil || n.Mode != client.NetworkRules || len(n.Hosts) < 3 || n.LeftOut != 0 {
 		t.Errorf("%+v, %v", n, err)
+	}
+}
+
+// testPorts: what listens for the rules takes ports from the session's own servers, which the brief
+// and the result of such a server name.
+func testPorts(t *testing.T, r *rig) {
+	s := r.session(client.SessionCreate{})
+	got := r.bash(s, "timeout 20 python3 -m http.server 8080")
+	has(t, got, "Address already in use", "(in this session no program can listen on ports 80, ", " 8080")
+	if got.Metadata["exit_code"] != float64(1) {
+		t.Errorf("%v", got.Metadata)
+	}
+	brief, err := r.client.Brief(context.Background(), s)
+	if err != nil || !strings.Contains(brief, "No program can listen on ports 80, ") || !strings.Contains(brief, " 8080") {
+		t.Errorf("%s, %v", brief, err)
+	}
+	free := r.bash(s, "python3 -m http.server 18080 & for i in $(seq 100); do curl -sS http://127.0.0.1:18080/ && exit; sleep 0.1; done; exit 1")
+	if free.IsError || strings.Contains(free.Output, "no program can listen") {
+		t.Errorf("another port: %s", free.Output)
 	}
 }
 

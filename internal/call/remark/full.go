@@ -8,6 +8,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -23,32 +24,48 @@ type Room struct {
 // lies.
 func roomsOf(row *client.Session, homeDisk bool) []Room {
 	l, w := &row.Limits, &row.Worktree
-	tmp := Room{"/tmp", l.Tmp, "limits.tmp", "tmp"}
-	home := Room{sandbox.Home, 3 * l.Tmp, "three times limits.tmp", "tmp"}
-	shm := Room{"/dev/shm", l.Tmp / 4, "a quarter of limits.tmp", "tmp"}
-	if homeDisk {
-		home = Room{sandbox.Home, l.Disk, "limits.disk", "disk"}
-		if most := l.Memory / 8; most > 0 && l.Tmp > most { // they share the disk
-			shm = Room{"/dev/shm", most / 4, "a 32nd of limits.memory", "memory"}
-			tmp.Size += l.Disk
-			if w.Mode == client.WorktreeEmpty {
-				tmp.Size += l.Tmp
-			}
-			tmp.Of = "limits.disk and limits.tmp together"
-			home.Size, home.Of = tmp.Size, tmp.Of
-		}
+	sizes, disk, err := inside.SizeTmpfs(*l, &sandbox.Worktree{Mode: w.Mode, Target: w.Target}, homeDisk)
+	if err != nil {
+		return nil // no session has such limits
 	}
-	tree := Room{w.Target, 0, "a directory of the host, whose disk is full", ""}
+	of := map[string]string{"/tmp": "limits.tmp", sandbox.Home: "three times limits.tmp", w.Target: "limits.tmp"}
+	if l.Tmp == 0 {
+		of["/tmp"], of[sandbox.Home] = "an eighth of limits.memory at most", "three times as much as /tmp"
+		of[w.Target] = of["/tmp"]
+	}
+	if of[shared] = "half of limits.memory"; sizes.Home > 0 {
+		of[shared] += " at most"
+	}
+	onDisk := "limits.disk"
 	switch {
-	case w.Mode == client.WorktreeEmpty:
-		tree = Room{w.Target, tmp.Size, tmp.Of, tmp.Raise}
-	case w.Mode == client.WorktreeOverlay && l.Disk > 0:
-		tree = Room{w.Target, l.Disk, "limits.disk", "disk"}
+	case len(disk.Places) > 1 && l.Tmp > 0:
+		onDisk = "limits.disk and limits.tmp together"
+	case len(disk.Places) > 1:
+		onDisk = "limits.disk for /tmp and the home directory together"
 	}
-	all := []Room{home, tmp, shm, tree}
+	var all []Room
+	for _, p := range disk.Places {
+		all = append(all, Room{p.Target, disk.Size, onDisk, "disk"})
+	}
+	for _, m := range sizes.Memories(w.Target) {
+		raise := "tmp"
+		if m.Target == shared {
+			raise = "memory"
+		}
+		all = append(all, Room{m.Target, m.Size, of[m.Target], raise})
+	}
+	switch {
+	case w.Mode == client.WorktreeEmpty: // it is among them
+	case w.Mode == client.WorktreeOverlay && l.Disk > 0:
+		all = append(all, Room{w.Target, l.Disk, "limits.disk", "disk"})
+	default:
+		all = append(all, Room{w.Target, 0, "a directory of the host, whose disk is full", ""})
+	}
 	if l.Disk > 0 {
 		all = append(all, Room{"/", l.Disk, "limits.disk", "disk"})
 	}
+	// A name that has another one in it comes first: /home/tool/tmp/x is no file of /tmp.
+	slices.SortStableFunc(all, func(a, b Room) int { return len(b.Place) - len(a.Place) })
 	return all
 }
 
@@ -61,37 +78,58 @@ var noSpace = []string{"no space left on device", "database or disk is full"}
 // or no end but a note, or neither. That it says so is
 // no proof (it may print a log), nor is a place that is full (that may be so for
 // long): both together are, or that the place is named in the same line, for what
-// was full while it ran and then cleaned up.
+// was full while it ran and then cleaned up. A program that has not failed, as far as its exit code
+// says (that of a pipe is its last command's), has a note at most.
 func Full(exit *run.Exit, head, tail string, row *client.Session, homeDisk bool, more ...Room) (ended *run.Exit, text string) {
-	if exit.Code == 0 || exit.Reason != run.ReasonExit && exit.Reason != run.ReasonSignal {
+	if exit.Reason != run.ReasonExit && exit.Reason != run.ReasonSignal {
 		return nil, ""
 	}
 	line := lastSaying(head, noSpace)
 	if tail != "" {
 		line = cmp.Or(lastSaying(tail, noSpace), line)
 	}
-	if line == "" && exit.Full == "" {
+	bus := exit.Signal == "SIGBUS"
+	if line == "" && exit.Full == "" && !bus {
 		return nil, ""
 	}
 	rooms := append(more, roomsOf(row, homeDisk)...)
 	full := slices.IndexFunc(rooms, func(r Room) bool { return r.Place == exit.Full })
-	if line == "" && (full < 0 || exit.Signal != "SIGBUS") {
-		if full >= 0 {
-			text = fmt.Sprintf("[%s is full%s]", rooms[full].Place, rooms[full])
-		}
-		return nil, text
-	}
 	// Places may share a disk; the one that is named is meant.
 	named := slices.IndexFunc(rooms, func(r Room) bool { return r.Place != "/" && strings.Contains(line, strings.ToLower(r.Place)+"/") })
 	if named >= 0 && (full < 0 || rooms[named].Size == rooms[full].Size) {
 		full = named
 	}
-	if full < 0 {
+	failed := exit.Code != 0 && (line != "" || bus)
+	switch {
+	case failed && full >= 0:
+	case full >= 0 && exit.Full != "":
+		return nil, fmt.Sprintf("[%s is full%s]", rooms[full].Place, rooms[full])
+	case full >= 0:
+		return nil, fmt.Sprintf("[the output says that no space was left in %s%s]", rooms[full].Place, rooms[full])
+	case bus:
+		return nil, busNote(rooms)
+	default:
 		return nil, "" // a directory of the host: the program has said all that is known
 	}
 	e := *exit
 	e.Reason, e.Full, e.Raise = run.ReasonDisk, rooms[full].Place, rooms[full].Raise
+	if e.Full == shared {
+		e.Reason = run.ReasonMemory // which it is a part of
+	}
 	return &e, run.Trailer(&e, run.TrailerInfo{Room: rooms[full].String()})
+}
+
+// shared is where programs that share memory have it.
+const shared = "/dev/shm"
+
+// busNote is what a SIGBUS mostly means, where nothing is full any more.
+func busNote(rooms []Room) string {
+	i := slices.IndexFunc(rooms, func(r Room) bool { return r.Place == shared })
+	if i < 0 {
+		return ""
+	}
+	return fmt.Sprintf("[SIGBUS comes where a file that is mapped to memory has no room, or has been cut: %s has %s, %s, which --limit %s= sets]",
+		shared, rooms[i].Size, rooms[i].Of, rooms[i].Raise)
 }
 
 // String is how large the room is, and where more of it comes from.

@@ -38,7 +38,7 @@ type PositionError struct {
 
 // Error implements error.
 func (e *PositionError) Error() string {
-	return fmt.Sprintf("%q is not a position in an output of %d bytes", e.After, e.Total)
+	return fmt.Sprintf("%q is not a position in an output of %s", e.After, plain.Count(e.Total, "byte", "bytes"))
 }
 
 // Rerun sends the events of a call again.

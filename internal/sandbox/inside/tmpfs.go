@@ -76,19 +76,25 @@ func (m Memory) Options() []string {
 // it would wedge the session: even rm would be killed for memory, until the agent
 // has made room. Together they stay at or below three quarters of it. With disks, the home
 // directory is on the session's (build caches live there, and that of a small Go program with
-// its part of the standard library takes over 100 MiB), and /tmp and an empty worktree are
-// where they are larger than an eighth of the memory.
+// its part of the standard library takes over 100 MiB). So are /tmp and an empty worktree, which
+// limits.disk bounds with it (the linker of a few Go tests takes 1 GiB in /tmp), unless limits.tmp
+// is set: then they have a size of their own, and lie in memory up to an eighth of that.
+// /dev/shm is half of the memory, as on a machine, or what the others leave.
 func SizeTmpfs(l client.Limits, w *sandbox.Worktree, disks bool) (t TmpfsSizes, disk Disk, err error) {
 	t = TmpfsSizes{Tmp: l.Tmp}
 	if t.Tmp == 0 {
 		t.Tmp = inMemory(l)
 	}
-	t.Home, t.Shm = 3*t.Tmp, t.Tmp/4
+	t.Home = 3 * t.Tmp
 	if w.Mode == client.WorktreeEmpty {
 		t.Worktree = t.Tmp
 	}
 	if disks && l.Disk > 0 {
 		disk = t.toDisk(l, w.Target)
+	}
+	t.Shm = inMemory(l) / 4
+	if l.Memory > 0 {
+		t.Shm = max(t.Shm, min(l.Memory/2, l.Memory/4*3-t.Tmp-t.Home-t.Worktree))
 	}
 	if m := l.Memory; m > 0 && t.Sum() > m/4*3 {
 		return t, Disk{}, fmt.Errorf("limits.tmp %v: with the home directory, /dev/shm and an empty worktree this makes %v of memory file systems, more than three quarters of limits.memory %v: lower limits.tmp or raise limits.memory: %w",
@@ -109,13 +115,15 @@ func inMemory(l client.Limits) client.Size {
 // toDisk takes what belongs on the disk out of memory.
 func (t *TmpfsSizes) toDisk(l client.Limits, worktree string) Disk {
 	d := Disk{Size: l.Disk}
-	if most := max(inMemory(l), l.Memory/8); t.Tmp > most {
+	if l.Tmp == 0 || t.Tmp > max(inMemory(l), l.Memory/8) {
 		d.Places = append(d.Places, Place{Name: "tmp", Target: "/tmp", Mode: 0o1777})
 		if t.Worktree > 0 {
 			d.Places = append(d.Places, Place{Name: "worktree", Target: worktree, Mode: 0o755, Tool: true})
 		}
-		d.Size += t.Tmp + t.Worktree
-		t.Tmp, t.Shm, t.Worktree = 0, most/4, 0
+		if l.Tmp > 0 {
+			d.Size += t.Tmp + t.Worktree
+		}
+		t.Tmp, t.Worktree = 0, 0
 	}
 	t.Home = 0
 	d.Places = append(d.Places, Place{Name: "home", Target: sandbox.Home, Mode: 0o700, Tool: true})

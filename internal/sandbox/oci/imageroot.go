@@ -199,6 +199,7 @@ func (c *creation) layer() (*os.File, error) {
 		c.rec.Disk = err == nil
 		return f, err
 	}
+	c.sizes.Shm = min(c.sizes.Shm, c.sizes.Tmp/4) // it leaves nothing for others
 	size := min(want, c.sizes.Tmp)
 	if m := c.spec.Limits.Memory; m > 0 {
 		size = min(size, m/4*3-c.sizes.Sum())

@@ -7,6 +7,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/hardening"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/inside"
 )
@@ -31,9 +32,9 @@ func noNamespaces(base uint32) specs.Hook {
 				[ ! -e $f ] || echo 0 >$f
 			done
 			for f in instances watches; do
-				[ ! -e max_inotify_$f ] || echo $(($(cat ../fs/inotify/max_user_$f) / 8)) >max_inotify_$f
+				[ ! -e max_inotify_$f ] || echo $(($(cat ../fs/inotify/max_user_$f) / %d)) >max_inotify_$f
 			done
-			[ ! -e ../net/core/tstamp_allow_data ] || echo 0 >../net/core/tstamp_allow_data`, base)},
+			[ ! -e ../net/core/tstamp_allow_data ] || echo 0 >../net/core/tstamp_allow_data`, base, hardening.WatchShare)},
 		Env: []string{"PATH=/usr/bin:/bin"},
 	}
 }

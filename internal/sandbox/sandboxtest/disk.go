@@ -56,6 +56,13 @@ func testDisk(s *suite) {
 	if n := len(s.loops(spec)); n != 1 {
 		s.Errorf("%d disks after a restart", n)
 	}
+	// Without limits.tmp all of them are bounded together.
+	alone := s.spec()
+	alone.Limits.Memory, alone.Limits.Tmp, alone.Limits.Disk = 128<<20, 0, 40<<20
+	c := s.create(alone)
+	testrig.Must(s, c.Sandbox.(sandbox.Late).Furnish())
+	c.out("head -c 30000000 /dev/zero >/tmp/big")
+	c.fails("head -c 30000000 /dev/zero >/workspace/big", "No space")
 	small := s.spec()
 	small.Limits.Disk = client.Size(1 << 20)
 	if sb, err := s.Driver.Create(s.ctx(), small); err == nil || !strings.Contains(err.Error(), "at least") {

@@ -76,13 +76,20 @@ func testTmpLimit(s *suite) {
 	spec := s.spec()
 	spec.Limits.Tmp = 4 << 20
 	b := s.create(spec)
-	for _, dir := range []string{"/tmp", "/dev/shm", "/home/tool", "/workspace"} {
+	for _, dir := range []string{"/tmp", "/home/tool", "/workspace"} {
 		b.fails("head -c 50000000 /dev/zero >"+dir+"/big", "No space")
 		b.out("rm " + dir + "/big")
 		r := b.run("i=0; while [ $i -lt 5000 ]; do i=$((i+1)); : >" + dir + "/f$i || exit 1; done")
 		s.holds("number of files", r.Code != 0 && strings.Contains(r.Output, "No space"), "%s takes 5000 files: %s", dir, r.Output)
 		b.out("cd " + dir + " && ls | grep '^f' | xargs rm && echo ok >f && rm f")
 	}
+	// What programs share is half of the memory.
+	b.out("head -c 120000000 /dev/zero >/dev/shm/half && rm /dev/shm/half")
+	b.fails("head -c 140000000 /dev/zero >/dev/shm/big", "No space")
+	b.out("rm /dev/shm/big")
+	r := b.run("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); : >/dev/shm/f$i || exit 1; done")
+	s.holds("number of files", r.Code != 0 && strings.Contains(r.Output, "No space"), "/dev/shm takes 20000 files: %s", r.Output)
+	b.out("cd /dev/shm && ls | grep '^f' | xargs rm")
 }
 
 // Limits of one process.

@@ -94,7 +94,7 @@ func fill[T ~int64 | ~int | ~float64](name string, l *client.Limits, c *Config, 
 		return fault.Invalid.Errorf("limits.%s is negative (%v); leave it out for the default", name, *v)
 	case *v == 0:
 		*v = cmp.Or(*at(&c.TenantDefault), *at(&c.Default))
-		if most > 0 && (*v == 0 || *v > most) {
+		if most > 0 && (*v == 0 && name != "tmp" || *v > most) { // without it /tmp is bounded by limits.disk
 			*v = most
 		}
 		give(host, hostSources[name])

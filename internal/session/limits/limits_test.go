@@ -67,6 +67,18 @@ func TestHostIsTheLastMaximum(t *testing.T) {
 	}
 }
 
+// Where nothing is set, limits.disk bounds /tmp, and no maximum becomes its size.
+func TestTmpStaysUnset(t *testing.T) {
+	var l client.Limits
+	if _, err := Fill(&l, Config{Default: client.Limits{Memory: 1 << 30}, Most: client.Limits{Tmp: 2 << 30}, TenantMost: client.Limits{Tmp: 1 << 30}}); err != nil || l.Tmp != 0 {
+		t.Errorf("tmp %v, %v", l.Tmp, err)
+	}
+	l.Tmp = 3 << 30
+	if _, err := Fill(&l, Config{Most: client.Limits{Tmp: 2 << 30}}); err == nil {
+		t.Error("more than limits.max.tmp is given")
+	}
+}
+
 func TestLessMemoryHasLessTmp(t *testing.T) {
 	all := client.Limits{Memory: 2 << 30, Tmp: 256 << 20}
 	for _, tt := range []struct {

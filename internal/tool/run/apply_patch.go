@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -234,7 +235,7 @@ func (p *patching) again(ctx context.Context, tx *root.Transaction, input json.R
 	}
 	refused, err := p.plan(ctx)
 	if err == nil && refused == nil && prep.State != nil && p.diff != prep.Diff {
-		return nil, Errorf(CodeStale, "the patch would change other lines than when the call was judged; repeat the call")
+		return nil, Errorf(CodeStale, "the patch would change other lines than when the call was judged")
 	}
 	return refused, err
 }
@@ -252,7 +253,7 @@ func (p *patching) plan(ctx context.Context) (*Result, error) {
 	}
 	changes, err := patch.Plan(ctx, p.files, func(asked string) string { return p.leads[asked] }, p.old)
 	if conflict, ok := errors.AsType[*patch.ConflictError](err); ok {
-		return p.conflict(conflict), nil
+		return p.conflict(ctx, conflict), nil
 	}
 	if err != nil {
 		return nil, Errorf(CodeAborted, "stopped before the patch was matched: %v", err)
@@ -292,8 +293,11 @@ func (p *patching) unfit() *Result {
 }
 
 // conflict tells why a patch does not fit.
-func (p *patching) conflict(c *patch.ConflictError) *Result {
+func (p *patching) conflict(ctx context.Context, c *patch.ConflictError) *Result {
 	r := Failed(p.title(), "the patch was not applied, and nothing was changed: %s.", c.Msg)
+	if c.Missing {
+		r.Output = strings.TrimSuffix(r.Output, ".") + meant(ctx, p.env, c.Path)
+	}
 	r.Metadata = map[string]any{"reason": "conflict", "path": c.Path, "line": c.Line}
 	if m, ok := errors.AsType[*patch.MismatchError](c); ok {
 		if m.Places[0] == 0 {
@@ -316,7 +320,7 @@ func (p *patching) commit(ctx context.Context, tx *root.Transaction) (*Result, e
 	}
 	done, err := tx.Commit(ctx, all, root.CommitOptions{Durable: p.settings.Durable})
 	if err != nil {
-		r, err := changeFailure(p.env, p.changes[0].Path, err)
+		r, err := changeFailure(ctx, p.env, p.changes[0].Path, err)
 		if r != nil {
 			r.Title, r.Output = p.title(), r.Output+". Nothing was changed."
 		}
@@ -360,7 +364,7 @@ func (p *patching) result(done []root.Committed) *Result {
 	var out strings.Builder
 	var paths []string
 	var files []map[string]any
-	added, removed, inexact, notKept := 0, 0, "", []string(nil)
+	added, removed, inexact, names, notKept := 0, 0, "", "", []string(nil)
 	fmt.Fprintf(&out, "Applied the patch to %s:", plain.Count(len(p.changes), "file", "files"))
 	for i := range p.changes {
 		c := &p.changes[i]
@@ -382,11 +386,14 @@ func (p *patching) result(done []root.Committed) *Result {
 		for _, k := range done[i].NotKept {
 			notKept = append(notKept, title+": "+k)
 		}
+		if n := done[i].Names; n > 0 {
+			names += "\n" + relative(p.env, cmp.Or(p.movedFrom(c), c.Path)) + " " + parted(n)
+		}
 	}
 	if len(notKept) > 0 {
 		fmt.Fprintf(&out, "\nNot kept: %s.", strings.Join(notKept, ", "))
 	}
-	out.WriteString(inexact)
+	out.WriteString(names + inexact)
 	r := &Result{Title: p.title(), Output: out.String(), Metadata: map[string]any{
 		"paths": paths, "files": files, "diff": cutMetadata(p.diff), "lines_added": added, "lines_removed": removed, "truncated": false,
 	}}

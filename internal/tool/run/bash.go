@@ -163,7 +163,7 @@ func (Bash) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 		Dir:  dir, Stdin: in.Stdin, Stdout: env.Stream, Stderr: env.Stream, Timeout: timeout,
 	})
 	if err != nil {
-		return nil, bashStartError(err, env.Shell, dir)
+		return nil, bashStartError(ctx, env, err, dir)
 	}
 	return &Result{
 		Title:    BashTitle(in.Description, in.Command),
@@ -184,7 +184,7 @@ func (in *bashInput) check() error {
 	case in.Timeout < 0 || in.Timeout > int64(1<<53):
 		return Errorf(CodeInvalidInput, "timeout is %d ms; it must be positive", in.Timeout)
 	case strings.IndexByte(in.Workdir, 0) >= 0:
-		return Errorf(CodeInvalidPath, "workdir has a NUL byte")
+		return &Error{Code: CodeInvalidPath, Message: "workdir has a NUL byte", Hint: "leave the NUL byte out: no name has one"}
 	case len(in.Stdin) > MaxStdin:
 		return Errorf(CodeInvalidInput, "stdin has %d bytes; the limit is %d: write it to a file and name that", len(in.Stdin), MaxStdin)
 	case in.Background:
@@ -310,6 +310,9 @@ func howEnded(e *Exit, i TrailerInfo) string {
 		if e.Host != "" {
 			return "stopped: " + e.Host
 		}
+		if e.fullMemory() {
+			return diskTrailer(e, i)
+		}
 		return outOfMemory(i) + "; do less at once, or have the session made with --limit memory=SIZE"
 	case ReasonPIDs:
 		return tooManyProcesses(i) + "; start fewer at once, or have the session made with --limit pids=N"
@@ -335,6 +338,9 @@ func tooManyProcesses(i TrailerInfo) string {
 	}
 	return "too many processes"
 }
+
+// fullMemory reports whether a place in memory was full, rather than the memory.
+func (e *Exit) fullMemory() bool { return e.Reason == ReasonMemory && e.Full != "" && e.Raise != "" }
 
 // diskTrailer names the place that was full, and what helps.
 func diskTrailer(e *Exit, i TrailerInfo) string {
@@ -384,7 +390,7 @@ func (e *Exit) Metadata() map[string]any {
 	} else {
 		m["exit_code"] = int64(e.Code)
 	}
-	if e.Reason == ReasonDisk && e.Full != "" {
+	if e.Reason == ReasonDisk && e.Full != "" || e.fullMemory() {
 		m["full"] = e.Full
 		if e.Raise != "" {
 			m["raise"] = e.Raise
@@ -403,7 +409,7 @@ func (e *Exit) Metadata() map[string]any {
 }
 
 // bashStartError words why the shell could not be started.
-func bashStartError(err error, shell []string, dir string) error {
+func bashStartError(ctx context.Context, env *Env, err error, dir string) error {
 	var known *Error
 	switch {
 	case errors.As(err, &known):
@@ -411,11 +417,16 @@ func bashStartError(err error, shell []string, dir string) error {
 	case errors.Is(err, syscall.E2BIG):
 		return Errorf(CodeInvalidInput, "command and environment are too large for the kernel: %v", err)
 	case errors.Is(err, syscall.ELOOP):
-		return Errorf(CodeStale, "workdir %q leads through a link now: it has changed since the call was judged; call again", dir)
+		return Errorf(CodeStale, "workdir %q leads through a link now: it has changed since the call was judged", dir)
 	case strings.HasPrefix(err.Error(), "working directory "):
-		return Errorf(CodeInvalidPath, "workdir %q: %v", dir, cause(err))
+		e := Errorf(CodeInvalidPath, "workdir %q: %v", dir, cause(err))
+		if errors.Is(err, fs.ErrNotExist) {
+			e.Message = "workdir: " + notFound(ctx, env, dir)
+		}
+		e.Hint = "give a directory that exists, or leave workdir out to run in the worktree"
+		return e
 	case errors.Is(err, fs.ErrNotExist):
-		return &Error{Code: CodeSandboxFailed, Message: fmt.Sprintf("the shell %s is not in the sandbox", shell[0]), Hint: "name one that is in the configuration's [tools.bash] shell, or use a root filesystem that has it"}
+		return &Error{Code: CodeSandboxFailed, Message: fmt.Sprintf("the shell %s is not in the sandbox", env.Shell[0]), Hint: "name one that is in the configuration's [tools.bash] shell, or use a root filesystem that has it"}
 	default:
 		return err
 	}

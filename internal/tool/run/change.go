@@ -89,9 +89,9 @@ func checkSize(env *Env, path string, size int64) error {
 func checkStale(now root.Info, was Target, old []byte) error {
 	switch {
 	case was.Exists && !now.Exists:
-		return Errorf(CodeStale, "%s has been removed since the call was judged; repeat the call", plain.Name(was.Path))
+		return Errorf(CodeStale, "%s has been removed since the call was judged", plain.Name(was.Path))
 	case !was.Exists && now.Exists:
-		return Errorf(CodeStale, "%s has been created since the call was judged; read it and repeat the call", plain.Name(was.Path))
+		return Errorf(CodeStale, "%s has been created since the call was judged", plain.Name(was.Path))
 	case was.SHA256 != "" && was.SHA256 != sha256Hex(old):
 		return staleContent(was)
 	}
@@ -99,19 +99,7 @@ func checkStale(now root.Info, was Target, old []byte) error {
 }
 
 func staleContent(was Target) error {
-	return Errorf(CodeStale, "%s has changed since the call was judged; read it again and repeat the call", plain.Name(was.Path))
-}
-
-// settingsOf reads the part of the configuration that is about the tool.
-func settingsOf[T any](env *Env) (T, error) {
-	var s T
-	if len(env.Settings) == 0 {
-		return s, nil
-	}
-	if err := json.Unmarshal(env.Settings, &s); err != nil {
-		return s, Errorf(CodeInternal, "the tool's settings cannot be read: %v", err)
-	}
-	return s, nil
+	return Errorf(CodeStale, "%s has changed since the call was judged", plain.Name(was.Path))
 }
 
 // change is what a write or an edit makes of a file.
@@ -152,12 +140,26 @@ func cutMetadata(diff string) string {
 	return diff[:strings.LastIndexByte(diff[:metadataDiff], '\n')+1]
 }
 
-// kept words what the new file could not be given, for the end of an output.
+// kept words what the new file could not be given, and which names the old one still has, for
+// the end of an output.
 func kept(done *root.Committed) string {
-	if len(done.NotKept) == 0 {
-		return ""
+	text := ""
+	if len(done.NotKept) > 0 {
+		text = fmt.Sprintf("\nThe file could not keep its %v.", done.NotKept)
 	}
-	return fmt.Sprintf("\nThe file could not keep its %v.", done.NotKept)
+	if done.Names > 0 {
+		text += "\nThe file " + parted(done.Names)
+	}
+	return text
+}
+
+// parted says that a file was one of several names (hard links) of the same content.
+func parted(names int) string {
+	rest := "the others keep"
+	if names == 2 {
+		rest = "the other one keeps"
+	}
+	return fmt.Sprintf("had %s (hard links): %s the old content.", plain.Count(names, "name", "names"), rest)
 }
 
 // whole is a file that is about to be changed, as Prepare sees it.
@@ -223,7 +225,7 @@ func resolveChange(ctx context.Context, env *Env, input json.RawMessage) (*Prepa
 
 // changeFailure is failure for a change of the file at path. Where nothing can be
 // written in that place it says where something can.
-func changeFailure(env *Env, path string, err error) (*Result, error) {
+func changeFailure(ctx context.Context, env *Env, path string, err error) (*Result, error) {
 	result, failed := failure(relative(env, path), err)
 	if result == nil || !errors.Is(err, unix.EROFS) && (root.CodeOf(err) != root.Denied || isBelow(path, env.Worktree)) {
 		return result, failed
@@ -237,11 +239,10 @@ func changeFailure(env *Env, path string, err error) (*Result, error) {
 	if len(places) > 0 {
 		result.Output += "; files can be written below " + strings.Join(places, ", ")
 	}
+	if here := inWorktree(ctx, env, path); here != "" {
+		result.Output += ". There is " + plain.Name(here)
+	}
 	return result, failed
-}
-
-func isBelow(path, dir string) bool {
-	return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // checkRegular refuses what exists and is no regular file.
@@ -249,7 +250,11 @@ func checkRegular(info root.Info) error {
 	if !info.Exists || info.Kind == root.KindFile {
 		return nil
 	}
-	return &root.Error{Code: root.NotRegular, Msg: fmt.Sprintf("%s is not a regular file but a %s", plain.Name(info.Path), info.Kind)}
+	e := &root.Error{Code: root.NotRegular, Msg: fmt.Sprintf("%s is not a regular file but a %s", plain.Name(info.Path), info.Kind)}
+	if info.Kind == root.KindDir {
+		e.Msg, e.Hint = plain.Name(info.Path)+" is a directory", "name a file in it"
+	}
+	return e
 }
 
 // changeOf is what a change begins with: the target, which is looked for now where

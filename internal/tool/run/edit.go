@@ -260,7 +260,7 @@ func (e editor[T]) Run(ctx context.Context, env *Env, input json.RawMessage, pre
 	}
 	p, err := begin(ctx, env, prep.Targets[0], input)
 	if err != nil {
-		return changeFailure(env, prep.Targets[0].Path, err)
+		return changeFailure(ctx, env, prep.Targets[0].Path, err)
 	}
 	defer p.Close()
 	in, err := e.input(input)
@@ -276,7 +276,7 @@ func (e editor[T]) Run(ctx context.Context, env *Env, input json.RawMessage, pre
 	}
 	done, err := p.commit(ctx, env, c, settings.Durable)
 	if err != nil {
-		return changeFailure(env, prep.Targets[0].Path, err)
+		return changeFailure(ctx, env, prep.Targets[0].Path, err)
 	}
 	return edited(env, done, c, !p.Info().Exists), nil
 }
@@ -391,10 +391,10 @@ func edited(env *Env, done *root.Committed, c *change, created bool) *Result {
 	result.Metadata["places"] = places
 	where := fmt.Sprintf("at line %d", c.found[0].Lines[0])
 	if places > 1 {
-		where = fmt.Sprintf("in %d places, the first at line %d", places, c.found[0].Lines[0])
+		where = fmt.Sprintf("in %s, the first at line %d", plain.Count(places, "place", "places"), c.found[0].Lines[0])
 	}
 	if len(c.found) > 1 {
-		where = fmt.Sprintf("by %d edits in %d places", len(c.found), places)
+		where = fmt.Sprintf("by %d edits in %s", len(c.found), plain.Count(places, "place", "places"))
 	}
 	verb := "Edited"
 	if created {

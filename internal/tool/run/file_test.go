@@ -353,7 +353,7 @@ func TestReadMissing(t *testing.T) {
 		{"/home/u/proj/src", "/home/u/proj/src does not exist. The worktree is /w, and has /w/src"},
 		{"/src/other", "/src/other does not exist. The worktree is /w, and has /w/src/other"},
 		{"/app/nosuch/x", "/app/nosuch/x does not exist, nor does /app/nosuch/, nor does /app/. The worktree is /w"},
-		{"/w/src/src/other", "/w/src/src/other does not exist, nor does /w/src/src/"},
+		{"/w/src/src/other", "/w/src/src/other does not exist, nor does /w/src/src/. There is /w/src/other"},
 	}
 	for _, tt := range tests {
 		r, err := callTool(t, env, Read{}, object{"file_path": tt.path})

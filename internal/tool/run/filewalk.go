@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,6 +61,9 @@ func whyNone(ctx context.Context, env *Env, f fileWalk, pattern string) string {
 	if err != nil {
 		return ""
 	}
+	if why := f.inOtherForm(ctx, env, pattern, hidden); why != "" {
+		return why
+	}
 	count, first := 0, ""
 	f.all = true
 	f.found = func(name string) {
@@ -79,6 +83,27 @@ func whyNone(ctx context.Context, env *Env, f fileWalk, pattern string) string {
 		next = "set path to " + plain.Name(dir) + " to find what is there"
 	}
 	return excluded(count, end.partial != "", first, next)
+}
+
+// inOtherForm says that a pattern finds files in another Unicode form.
+func (f fileWalk) inOtherForm(ctx context.Context, env *Env, pattern string, hidden *unread) string {
+	for _, other := range otherUnicode(pattern) {
+		sel, err := newSelector(other, f.base)
+		if err != nil {
+			continue
+		}
+		first := ""
+		f.sel, f.found = sel, func(name string) {
+			if first == "" && !hidden.hidesName(name) {
+				first = name
+			}
+		}
+		if _, err := f.run(ctx, env, min(remaining(ctx), whyTime)); err == nil && first != "" {
+			return fmt.Sprintf("\n(The same letters in another Unicode form find files, for example %s: give the pattern as %s.)\n",
+				strconv.QuoteToASCII(first), strconv.QuoteToASCII(other))
+		}
+	}
+	return ""
 }
 
 // excluded says that ignore files keep count files from a search, or at least so many,

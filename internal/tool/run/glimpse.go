@@ -18,6 +18,10 @@ const (
 	countedTree = 50_000
 )
 
+// repositories are the names of what version control keeps for itself. They are left
+// out wherever they are below the directory that is listed.
+var repositories = []string{".git", ".hg", ".svn", ".jj"}
+
 // glimpse is what a look at the names below a directory has shown, whatever ignore files
 // say of them.
 type glimpse struct {

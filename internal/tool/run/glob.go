@@ -188,7 +188,9 @@ func (a *ages) add(f agedFile) {
 
 func globResult(in globInput, a *ages, hidden *unread, end searchEnd) *Result {
 	var b strings.Builder
+	names := make([]string, 0, len(a.newest))
 	for _, f := range a.newest {
+		names = append(names, f.path)
 		fmt.Fprintf(&b, "%s\n", plain.Name(f.path))
 	}
 	more := a.total > globLimit
@@ -199,6 +201,7 @@ func globResult(in globInput, a *ages, hidden *unread, end searchEnd) *Result {
 		fmt.Fprintf(&b, "\n(There are more files: these are the %d newest of %d. Narrow the pattern or set path.)\n", globLimit, a.total)
 	}
 	meta := map[string]any{"count": len(a.newest), "total": a.total, "more": more, "truncated": more || end.partial != ""}
+	noteForms(&b, names)
 	hidden.note(&b, meta, end.partial != "", "file left out", "files left out")
 	end.note(&b, meta)
 	return &Result{Title: plain.Name(in.Pattern), Output: b.String(), Metadata: meta}

@@ -452,9 +452,12 @@ func (g *grepSearch) result(end searchEnd) *Result {
 	slices.SortStableFunc(g.files, func(a, b *grepFile) int { return cmp.Compare(a.path, b.path) })
 	var b strings.Builder
 	b.WriteString(g.headline())
+	names := make([]string, 0, len(g.files))
 	for _, f := range g.files {
+		names = append(names, f.path)
 		g.write(&b, f)
 	}
+	noteForms(&b, names)
 	meta := map[string]any{
 		"matches": g.matches, "files": len(g.files), "more": g.more,
 		"truncated": g.more || g.full || end.partial != "",

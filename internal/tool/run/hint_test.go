@@ -2,6 +2,7 @@ package run
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,7 +78,8 @@ func mustFail(t *testing.T, env *Env, tool Tool, in object) *Result {
 
 // A write that fails for its place says which places there are.
 func TestPlacesThatCanBeWritten(t *testing.T) {
-	env := &Env{Worktree: "/w", Home: "/home/agent", Tmp: "/tmp"}
+	env, _ := fileEnv(t)
+	env.Home, env.Tmp = "/home/agent", "/tmp"
 	readOnly := &root.Error{Code: root.Failed, Msg: "cannot create: the file system is read-only", Err: unix.EROFS}
 	denied := &root.Error{Code: root.Denied, Msg: "cannot create: permission denied", Err: unix.EACCES}
 	for _, tt := range []struct {
@@ -91,7 +93,7 @@ func TestPlacesThatCanBeWritten(t *testing.T) {
 		{"/w/x", denied, "permission denied"},
 		{"/w/x", &root.Error{Code: root.Failed, Msg: "no space", Err: unix.ENOSPC}, "no space"},
 	} {
-		r, err := changeFailure(env, tt.path, tt.err)
+		r, err := changeFailure(t.Context(), env, tt.path, tt.err)
 		if err != nil || !strings.HasSuffix(r.Output, tt.says) {
 			t.Errorf("%s, %v: %+v, %v", tt.path, tt.err, r, err)
 		}
@@ -119,7 +121,7 @@ func testGlobElsewhere(t *testing.T, env *Env) {
 		{object{"pattern": "../other/*.conf"}, top + "/other/o.conf\n", ""},
 		{object{"pattern": "../*/*.conf", "path": "src"}, "", ""},
 		{object{"pattern": "/*.go"}, "", ""},
-		{object{"pattern": "/src/*.go"}, "", "does not exist. A pattern that begins with / is a path from the root; for files below the worktree leave the / out"},
+		{object{"pattern": "/src/*.go"}, "", "/w/src. A pattern that begins with / is a path from the root; for files below the worktree leave the / out"},
 		{object{"pattern": "/src/*.go", "path": "."}, env.Worktree + "/src/a.go\n", ""},
 		{object{"pattern": top + "/other/*.conf", "path": "."}, "", "To search another directory set path.)"},
 		{object{"pattern": "srcc/*.go"}, "", "/w/srcc does not exist. Did you mean one of these?\n" + env.Worktree + "/src"},
@@ -226,7 +228,7 @@ func TestQuotedNames(t *testing.T) {
 	writeFile(t, dir+"/bad\xff", "x")
 	_, err := callTool(t, env, Read{}, object{"file_path": `"bad\xff"`})
 	expectCode(t, err, CodeInvalidPath)
-	if !strings.Contains(err.Error(), "bash does, with the escapes in $'…'") {
+	if e, ok := errors.AsType[*Error](err); !ok || !strings.Contains(e.Hint, "bash, which opens it by the escapes in $'…'") {
 		t.Error(err)
 	}
 	// What is there by the name as it stands comes first.

@@ -21,10 +21,6 @@ type List struct{}
 // listLimit is how many entries one answer has.
 const listLimit = 100
 
-// repositories are the names of what version control keeps for itself. They are left
-// out wherever they are below the directory that is listed.
-var repositories = []string{".git", ".hg", ".svn", ".jj"}
-
 // listInput is the input of list.
 type listInput struct {
 	Path   string   `json:"path"`
@@ -279,7 +275,7 @@ func readNote(err error) string {
 func (l *lister) result(ctx context.Context, env *Env, top *listNode) *Result {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s/\n", plain.Name(strings.TrimSuffix(top.path, "/")))
-	l.write(ctx, env, &b, top, 1)
+	names := l.write(ctx, env, &b, top, 1)
 	meta := map[string]any{"count": l.count, "more": l.more, "truncated": l.more || l.partial}
 	switch {
 	case l.partial:
@@ -290,6 +286,7 @@ func (l *lister) result(ctx context.Context, env *Env, top *listNode) *Result {
 	case l.count == 0:
 		b.WriteString("  (empty)\n")
 	}
+	noteForms(&b, names)
 	l.note(&b, meta)
 	l.hidden.note(&b, meta, l.more || l.partial, "entry left out", "entries left out")
 	return &Result{Title: relative(env, top.path), Output: b.String(), Metadata: meta}
@@ -312,14 +309,17 @@ func (l *lister) note(b *strings.Builder, meta map[string]any) {
 	meta["excluded"] = l.excluded.N
 }
 
-func (l *lister) write(ctx context.Context, env *Env, b *strings.Builder, dir *listNode, depth int) {
+// write writes what is below dir, and gives the paths of all of it.
+func (l *lister) write(ctx context.Context, env *Env, b *strings.Builder, dir *listNode, depth int) (names []string) {
 	for _, n := range dir.children {
+		names = append(names, n.path)
 		b.WriteString(strings.Repeat("  ", depth))
 		b.WriteString(plain.Name(n.name()))
 		b.WriteString(mark(ctx, env, n))
 		b.WriteString(n.note + "\n")
-		l.write(ctx, env, b, n, depth+1)
+		names = append(names, l.write(ctx, env, b, n, depth+1)...)
 	}
+	return names
 }
 
 // mark shows what an entry is, as far as it is no regular file, and where a

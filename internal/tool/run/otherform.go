@@ -38,6 +38,9 @@ func otherForms(in grepInput) (all []form) {
 			add(func(in *grepInput) { in.Literal = true }, "literal")
 		}
 	}
+	for _, other := range otherUnicode(in.Pattern) {
+		add(func(in *grepInput) { in.Pattern = other }, "the same letters in another Unicode form (%+q)", other)
+	}
 	if !in.IgnoreCase && strings.ToLower(in.Pattern) != strings.ToUpper(in.Pattern) {
 		add(func(in *grepInput) { in.IgnoreCase = true }, "ignore_case")
 	}

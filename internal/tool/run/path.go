@@ -117,17 +117,26 @@ func failure(title string, err error) (*Result, error) {
 		}
 		return r, nil
 	case root.InvalidPath:
-		return nil, Errorf(CodeInvalidPath, "%s", err)
+		return nil, withHint(CodeInvalidPath, err)
 	case root.NotRegular:
-		return nil, Errorf(CodeNotRegularFile, "%s", err)
+		return nil, withHint(CodeNotRegularFile, err)
 	case root.Stale:
-		return nil, Errorf(CodeStale, "%s", err)
+		return nil, withHint(CodeStale, err)
 	case root.Aborted:
 		return nil, Errorf(CodeAborted, "%s", err)
 	case root.Broken:
 		return nil, Errorf(CodeSandboxFailed, "%s", err)
 	}
 	return nil, Errorf(CodeInternal, "%s", err)
+}
+
+// withHint is an *Error that says what err says, with what to do next.
+func withHint(code Code, err error) *Error {
+	e := Errorf(code, "%s", err)
+	if known, ok := errors.AsType[*root.Error](err); ok {
+		e.Hint = known.Hint
+	}
+	return e
 }
 
 // prepareFailure is failure for Prepare.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/tool/run/textfile"
 )
@@ -41,7 +42,7 @@ func tooLarge(title string, kind textfile.Kind, size int64, data []byte) *Result
 	if size <= most && (!ok || textfile.Fits(width, height)) {
 		return nil
 	}
-	what := fmt.Sprintf("%d bytes", size)
+	what := plain.Count(size, "byte", "bytes")
 	if ok {
 		what += fmt.Sprintf(" and %d × %d pixels", width, height)
 	}
@@ -141,8 +142,8 @@ func shrunkResult(info root.Info, title string, was textfile.Kind, written []byt
 	base := info.Path[strings.LastIndexByte(info.Path, '/')+1:]
 	return &Result{
 		Title: title,
-		Output: fmt.Sprintf("%s: %s, %d bytes, %d × %d pixels, attached as a smaller copy: %d × %d pixels, %d bytes",
-			title, was.Name, info.Size, size.Width, size.Height, width, height, len(data)),
+		Output: fmt.Sprintf("%s: %s, %s, %d × %d pixels, attached as a smaller copy: %d × %d pixels, %s",
+			title, was.Name, plain.Count(info.Size, "byte", "bytes"), size.Width, size.Height, width, height, plain.Count(len(data), "byte", "bytes")),
 		Metadata: map[string]any{
 			"path": info.Path, "kind": was.Name, "mime": kind.MIME, "bytes": len(data), "truncated": false,
 			"scaled": true, "width": width, "height": height,

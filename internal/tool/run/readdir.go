@@ -5,10 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-
-	"golang.org/x/text/unicode/norm"
 
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/root"
@@ -20,9 +17,6 @@ const (
 	dirPages = 50000
 	// dirCount bounds how many entries are counted.
 	dirCount = 2_000_000
-	// siblingsSeen bounds the entries that are compared with a missing name.
-	siblingsSeen = 20000
-	siblings     = 3
 )
 
 // readDir shows a page of a directory's entries, sorted by name. notRegular is
@@ -70,12 +64,14 @@ func readDir(ctx context.Context, env *Env, path string, in readInput, notRegula
 func dirPage(path, title string, entries []root.Entry, first, count int, complete bool, hidden *unread) *Result {
 	var out strings.Builder
 	last := first - 1
+	var names []string
 	for _, e := range entries[min(first-1, len(entries)):] {
 		line := entryName(e) + "\n"
 		if out.Len()+len(line) > readBytes-footerRoom {
 			break
 		}
 		out.WriteString(line)
+		names = append(names, strings.TrimSuffix(path, "/")+"/"+e.Name)
 		last++
 	}
 	more := last < count || !complete
@@ -96,6 +92,7 @@ func dirPage(path, title string, entries []root.Entry, first, count int, complet
 	default:
 		fmt.Fprintf(&out, "\n(entries %d-%d of %d)", first, last, count)
 	}
+	noteForms(&out, names)
 	hidden.note(&out, meta, !complete, "entry left out", "entries left out")
 	return &Result{Title: title, Output: out.String(), Metadata: meta}
 }
@@ -125,117 +122,4 @@ func (s *smallest) add(e root.Entry) {
 func (s *smallest) sorted() []root.Entry {
 	slices.SortFunc(s.entries, func(a, b root.Entry) int { return cmp.Compare(a.Name, b.Name) })
 	return s.entries[:min(s.n, len(s.entries))]
-}
-
-// notFound words that path does not exist, with what else it could mean: names
-// like the missing one in the nearest directory that exists.
-func notFound(ctx context.Context, env *Env, path string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s does not exist", plain.Name(path))
-	if here := inWorktree(ctx, env, path); here != "" {
-		fmt.Fprintf(&b, ". The worktree is %s, and has %s", plain.Name(env.Worktree), plain.Name(here))
-		return b.String()
-	}
-	dir, name := path, ""
-	for dir != "/" && dir != "" {
-		i := strings.LastIndexByte(dir, '/')
-		dir, name = dir[:i], dir[i+1:]
-		near, err := similarNames(ctx, env, dir+"/", name)
-		if root.CodeOf(err) == root.NotExist {
-			fmt.Fprintf(&b, ", nor does %s", plain.Name(dir+"/"))
-			continue
-		}
-		if dir == "" && name != "" && path != "/"+name {
-			fmt.Fprintf(&b, ". The worktree is %s", plain.Name(env.Worktree))
-		}
-		switch {
-		case near.same != "":
-			fmt.Fprintf(&b, ". One of the same letters in another Unicode form does: give it as %s", strconv.QuoteToASCII(dir+"/"+near.same))
-		case len(near.names) > 0:
-			b.WriteString(". Did you mean one of these?")
-			for _, n := range near.names {
-				b.WriteString("\n" + plain.Name(dir+"/"+n))
-			}
-		}
-		break
-	}
-	return b.String()
-}
-
-// nearNames are those in a directory that a missing name may have been meant to be.
-type nearNames struct {
-	same  string // has the same letters in another Unicode form
-	names []string
-}
-
-// inWorktree is the file of the worktree that a missing path elsewhere may mean, as it may be that
-// of another machine (/repo/a/b): the one with most of its last names; "" is none.
-func inWorktree(ctx context.Context, env *Env, path string) string {
-	hidden, err := unreadOf(env)
-	if err != nil || path == env.Worktree || strings.HasPrefix(path, env.Worktree+"/") {
-		return ""
-	}
-	for rest := path; rest != ""; {
-		at := env.Worktree + rest
-		if _, _, err := env.Root.Peek(ctx, at); err == nil && !hidden.hidesName(at) {
-			return at
-		}
-		next := strings.IndexByte(rest[1:], '/')
-		if next < 0 {
-			break
-		}
-		rest = rest[1+next:]
-	}
-	return ""
-}
-
-// similarNames gives the names in a directory that are most like name. What no file
-// tool opens is none of them.
-func similarNames(ctx context.Context, env *Env, dir, name string) (near nearNames, err error) {
-	type scored struct {
-		name  string
-		score int
-	}
-	var found []scored
-	seen := 0
-	lower, form := strings.ToLower(name), norm.NFC.String(name)
-	hidden, err := unreadOf(env)
-	if err != nil {
-		return near, err
-	}
-	err = env.Root.ReadDir(ctx, dir, func(e root.Entry) bool {
-		seen++
-		switch e.Kind {
-		case root.KindSocket, root.KindFIFO, root.KindDevice:
-			return true
-		}
-		if hidden.hidesName(dir + e.Name) {
-			return true
-		}
-		if e.Name != name && norm.NFC.String(e.Name) == form {
-			near.same = e.Name
-			return false
-		}
-		if score, ok := unlikeness(lower, strings.ToLower(e.Name)); ok {
-			found = append(found, scored{e.Name, score})
-		}
-		return seen < siblingsSeen && len(found) <= 1000
-	})
-	slices.SortFunc(found, func(a, b scored) int {
-		return cmp.Or(cmp.Compare(a.score, b.score), cmp.Compare(a.name, b.name))
-	})
-	for _, f := range found[:min(len(found), siblings)] {
-		near.names = append(near.names, f.name)
-	}
-	return near, err
-}
-
-// unlikeness is how far name is from other; false when they are not alike. One that
-// contains the other, such as a name without its extension, is.
-func unlikeness(name, other string) (int, bool) {
-	short, long := min(len(name), len(other)), max(len(name), len(other))
-	if short >= 3 && (strings.Contains(name, other) || strings.Contains(other, name)) {
-		return long - short, true
-	}
-	return plain.Alike(name, other)
 }

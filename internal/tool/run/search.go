@@ -51,7 +51,7 @@ func searchTarget(ctx context.Context, env *Env, asked string, prep *Prepared, f
 	was := prep.Targets[0].Path
 	info, err := findTarget(ctx, env, was, fileToo)
 	if err == nil && info.Path != was {
-		return info, &root.Error{Code: root.Stale, Msg: plain.Name(was) + " leads to another place than when the call was judged; call again"}
+		return info, &root.Error{Code: root.Stale, Msg: plain.Name(was) + " leads to another place than when the call was judged"}
 	}
 	return info, err
 }
@@ -65,15 +65,19 @@ func findTarget(ctx context.Context, env *Env, asked string, fileToo bool) (root
 	}
 	switch name := plain.Name(info.Path); {
 	case !info.Exists:
-		return info, &root.Error{Code: root.NotExist, Msg: name + " does not exist"}
+		return info, &root.Error{Code: root.NotExist, Msg: notFound(ctx, env, info.Path)}
 	case info.Kind == root.KindDir, fileToo && info.Kind == root.KindFile:
 		return info, nil
 	case info.Kind == root.KindFile:
-		return info, &root.Error{Code: root.NotRegular, Msg: name + " is a file, not a directory"}
+		return info, &root.Error{
+			Code: root.NotRegular, Msg: name + " is a file, not a directory",
+			Hint: "read shows the file and grep searches it; to see what is beside it, set path to " + plain.Name(path.Dir(info.Path)),
+		}
 	default:
 		return info, &root.Error{
 			Code: root.NotRegular,
 			Msg:  fmt.Sprintf("%s is a %s; only directories and regular files can be searched", name, info.Kind),
+			Hint: "set path to a directory: " + plain.Name(path.Dir(info.Path)) + " has it",
 		}
 	}
 }
@@ -115,7 +119,7 @@ func placeError(dir string, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return &root.Error{Code: root.Denied, Msg: fmt.Sprintf("cannot search %s: permission denied", plain.Name(dir)), Err: err}
 	}
-	return Errorf(CodeStale, "%s has changed since the call was judged (%v); call again", plain.Name(dir), cause(err))
+	return Errorf(CodeStale, "%s has changed since the call was judged (%v)", plain.Name(dir), cause(err))
 }
 
 // note says at the end of an answer what was not searched.

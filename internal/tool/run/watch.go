@@ -164,13 +164,13 @@ func (w *Watch) changes(ctx context.Context, env *Env, more ignore.List) *Change
 	c.Sensitive, c.Build = c.shorten(s.sensitive), c.shorten(s.builds)
 	var gaps []string
 	if !s.whole {
-		gaps = append(gaps, fmt.Sprintf("the worktree is too large: %d of its directories were looked into", s.dirs))
+		gaps = append(gaps, fmt.Sprintf("the worktree is too large: only %s of it were looked into", plain.Count(s.dirs, "directory", "directories")))
 	}
 	if !w.whole {
 		gaps = append(gaps, fmt.Sprintf("more than %d files of git and the like when the session began: the rest is judged by its change times", watchFiles))
 	}
 	if s.unreadable > 0 {
-		gaps = append(gaps, fmt.Sprintf("%d files or directories cannot be read", s.unreadable))
+		gaps = append(gaps, plain.Count(s.unreadable, "file or directory", "files or directories")+" cannot be read")
 	}
 	c.Unchecked = strings.Join(gaps, "; ")
 	return c

@@ -78,7 +78,7 @@ func (w Write) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*P
 func (Write) plan(in writeInput, info root.Info, old []byte, large bool) *change {
 	c := &change{content: []byte(in.Content)}
 	if large {
-		c.diff = fmt.Sprintf("the present content, %d bytes, is too large to be compared\n", info.Size)
+		c.diff = fmt.Sprintf("the present content, %s, is too large to be compared\n", plain.Count(info.Size, "byte", "bytes"))
 		return c
 	}
 	if bytes.HasPrefix(old, textfile.BOM) && !bytes.HasPrefix(c.content, textfile.BOM) {
@@ -125,7 +125,7 @@ func (w Write) Run(ctx context.Context, env *Env, input json.RawMessage, prep *P
 	title := relative(env, prep.Targets[0].Path)
 	p, err := begin(ctx, env, prep.Targets[0], input)
 	if err != nil {
-		return changeFailure(env, prep.Targets[0].Path, err)
+		return changeFailure(ctx, env, prep.Targets[0].Path, err)
 	}
 	defer p.Close()
 	in, err := inputOf[writeInput](input)
@@ -141,7 +141,7 @@ func (w Write) Run(ctx context.Context, env *Env, input json.RawMessage, prep *P
 	}
 	done, err := p.commit(ctx, env, c, settings.Durable)
 	if err != nil {
-		return changeFailure(env, prep.Targets[0].Path, err)
+		return changeFailure(ctx, env, prep.Targets[0].Path, err)
 	}
 	created := !p.Info().Exists
 	result := changed(env, done, c, created)

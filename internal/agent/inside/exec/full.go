@@ -31,14 +31,15 @@ func bounded(h *wire.Hello) []string {
 // systems take pieces of up to 2 MiB at once.
 func fullBelow(size uint64) uint64 { return max(64<<10, min(2<<20, size/16)) }
 
-// noteFull adds to the exit of a program that failed which of the places is full.
+// noteFull adds to the exit of a program which of the places is full. One that was ended with 0 too:
+// that of a pipe is its last command's.
 func noteFull(e *run.Exit, places []string) {
-	if e.Code == 0 || e.Reason == run.ReasonDisk { // which is the host's
+	if e.Reason == run.ReasonDisk { // which is the host's
 		return
 	}
 	for _, p := range places {
 		var st unix.Statfs_t
-		if unix.Statfs(p, &st) != nil || st.Blocks == 0 {
+		if unix.Statfs(p, &st) != nil || st.Blocks == 0 || st.Flags&unix.ST_RDONLY != 0 {
 			continue
 		}
 		if st.Bavail*uint64(st.Bsize) < fullBelow(st.Blocks*uint64(st.Bsize)) || st.Files > 0 && st.Ffree == 0 {

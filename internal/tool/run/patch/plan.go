@@ -35,6 +35,8 @@ type ConflictError struct {
 	Line int // of the patch, from 1
 	Msg  string
 	Err  error // *MismatchError, or nil
+	// Missing: there is no such file, before the patch too.
+	Missing bool
 }
 
 // Error implements error.
@@ -108,7 +110,10 @@ func (p *planner) file(ctx context.Context, f *File) error {
 		*s = state{exists: true, content: []byte(f.Content), like: s.like, exec: f.Exec, added: true}
 		return nil
 	case !s.exists:
-		return fail("%s does not exist: the patch cannot %s it", plain.Name(f.Path), f.Kind)
+		return &ConflictError{
+			Path: p.key(f.Path), Line: f.Line, Missing: !p.old[p.key(f.Path)].Exists,
+			Msg: fmt.Sprintf("%s does not exist: the patch cannot %s it", plain.Name(f.Path), f.Kind),
+		}
 	case f.Kind == Delete:
 		s.exists, s.content = false, nil
 		return nil

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // shownLines bounds how many line numbers an error or a Found carries.
@@ -31,7 +33,7 @@ type AmbiguousError struct {
 
 // Error implements error.
 func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("the old text was found at %d places, beginning in lines %s", e.Count, lineList(e.Lines, e.Count))
+	return fmt.Sprintf("the old text was found at %s, beginning in lines %s", plain.Count(e.Count, "place", "places"), lineList(e.Lines, e.Count))
 }
 
 // OccurrenceError means that the place that was asked for is none of those found.
@@ -61,12 +63,9 @@ type CountError struct {
 
 // Error implements error.
 func (e *CountError) Error() string {
+	expected := plain.Count(e.Expected, "place was", "places were")
 	if e.Count == 1 {
-		return fmt.Sprintf("%d places were expected, and the old text was found at one, in line %s", e.Expected, lineList(e.Lines, e.Count))
-	}
-	expected := "1 place was"
-	if e.Expected > 1 {
-		expected = fmt.Sprintf("%d places were", e.Expected)
+		return fmt.Sprintf("%s expected, and the old text was found at one, in line %s", expected, lineList(e.Lines, e.Count))
 	}
 	return fmt.Sprintf("%s expected, and the old text was found at %d, beginning in lines %s", expected, e.Count, lineList(e.Lines, e.Count))
 }

@@ -79,7 +79,7 @@ func (r *Root) ReadDirOnly(ctx context.Context, canonical string, keep func(name
 
 func (r *Root) openDir(canonical string, flags int) (int, error) {
 	if r.ownProcess(canonical) {
-		return -1, errf(InvalidPath, "the path %q is about the sandbox's own agent", canonical)
+		return -1, errf(InvalidPath, "the path %q is about the sandbox's own agent", canonical).next(ownProcess)
 	}
 	fd, err := openat2(r.fd, canonical, flags|unix.O_DIRECTORY, noFollow)
 	if errors.Is(err, unix.ENOTDIR) {

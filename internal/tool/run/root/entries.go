@@ -146,7 +146,7 @@ func replaceByLink(dirfd int, base, canonical, target string) error {
 // missing, and gives the last name of the path.
 func (r *Root) openParent(canonical string, mk bool) (dirfd int, base string, err error) {
 	if r.ownProcess(canonical) {
-		return -1, "", errf(InvalidPath, "the path %q is about the sandbox's own agent", canonical)
+		return -1, "", errf(InvalidPath, "the path %q is about the sandbox's own agent", canonical).next(ownProcess)
 	}
 	i := strings.LastIndexByte(canonical, '/')
 	dir, base := canonical[:i+1], canonical[i+1:]

@@ -41,6 +41,8 @@ type Error struct {
 	Code Code
 	Msg  string
 	Err  error // the cause, may be nil
+	// Hint is what to do next; "" where the code says it all.
+	Hint string
 	// Foreign: the tool user may not because somebody else owns the file.
 	Foreign bool
 }
@@ -63,6 +65,18 @@ func errf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Msg: fmt.Sprintf(format, args...)}
 }
 
+// next is e with what to do next.
+func (e *Error) next(hint string) *Error {
+	e.Hint = hint
+	return e
+}
+
+// What to do next about several errors.
+const (
+	shorterNames = "use shorter names, or bash and cd there in steps"
+	ownProcess   = "leave it out: nothing of the session is there"
+)
+
 // aborted is the error of work that was given up because ctx ended.
 func aborted(ctx context.Context) error {
 	cause := context.Cause(ctx)
@@ -78,14 +92,14 @@ func sysError(verb, path string, err error) error {
 	if _, ok := errors.AsType[*Error](err); ok {
 		return err
 	}
-	code, why := Failed, err.Error()
+	code, why, hint := Failed, err.Error(), ""
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		code, why = NotExist, "it does not exist"
 	case errors.Is(err, unix.ENOTDIR):
-		code, why = InvalidPath, "a part of the path is not a directory"
+		code, why, hint = InvalidPath, "a part of the path is not a directory", "give the path of that file alone, or of another directory; list shows which there are"
 	case errors.Is(err, unix.ENAMETOOLONG):
-		code, why = InvalidPath, "the path or a name in it is too long (at most 4095 bytes, 255 a name)"
+		code, why, hint = InvalidPath, "the path or a name in it is too long (at most 4095 bytes, 255 a name)", shorterNames
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		code, why = Denied, "permission denied"
 	case errors.Is(err, unix.EOVERFLOW): // the kernel has no id for the owner here
@@ -95,13 +109,13 @@ func sysError(verb, path string, err error) error {
 	case errors.Is(err, unix.EAGAIN):
 		why = "another process holds a lock or a lease on it, or keeps moving it; try again"
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		why = "no space is left (bytes or inodes): remove files there or write elsewhere; sessions made with a larger limits.tmp have more in /tmp and home, with a larger limits.disk in an image's own directories"
+		why = "no space is left (bytes or inodes): remove files there or write elsewhere; sessions made with a larger limits.disk (of /tmp: limits.tmp, where that is set) have more"
 	case errors.Is(err, unix.EROFS):
 		why = "the file system is read-only"
 	case errors.Is(err, unix.EFBIG):
 		why = "it would be larger than the session's file size limit"
 	}
-	return &Error{Code: code, Msg: fmt.Sprintf("cannot %s %q: %s", verb, path, why), Err: err}
+	return &Error{Code: code, Msg: fmt.Sprintf("cannot %s %q: %s", verb, path, why), Err: err, Hint: hint}
 }
 
 // nobody is what the kernel shows of an owner who has no id in the sandbox.
@@ -137,7 +151,7 @@ func ownedAt(err error, dirfd int, name string) error {
 // part means that the tree has changed since the path was resolved.
 func judgedError(verb, path string, err error) error {
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) {
-		return &Error{Code: Stale, Msg: fmt.Sprintf("cannot %s %q: the path has changed since it was resolved; try again", verb, path), Err: err}
+		return &Error{Code: Stale, Msg: fmt.Sprintf("cannot %s %q: the path has changed since it was resolved", verb, path), Err: err}
 	}
 	return sysError(verb, path, err)
 }

@@ -90,7 +90,7 @@ func (r *Root) Open(ctx context.Context, canonical string) (*File, error) {
 
 func (r *Root) open(canonical string) (*File, error) {
 	if r.ownProcess(canonical) {
-		return nil, errf(InvalidPath, "the path %q is about the sandbox's own agent", canonical)
+		return nil, errf(InvalidPath, "the path %q is about the sandbox's own agent", canonical).next(ownProcess)
 	}
 	if err := statRegular(r.fd, canonical, canonical, noFollow); err != nil {
 		return nil, err

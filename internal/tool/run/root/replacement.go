@@ -55,6 +55,8 @@ type Committed struct {
 	// NotKept names properties of the old file that the new one could not be
 	// given ("group 65534", "xattr user.x").
 	NotKept []string
+	// Names is how many names the old file had, if several: the others keep the old content.
+	Names int
 }
 
 const (
@@ -196,6 +198,15 @@ func (p *Replacement) Close() {
 	unix.Close(p.dirfd)
 }
 
+// names is how many names the file that is there has, if several.
+func (p *Replacement) names() int {
+	var st unix.Stat_t
+	if p.oldfd < 0 || unix.Fstat(p.oldfd, &st) != nil || st.Nlink < 2 {
+		return 0
+	}
+	return int(st.Nlink)
+}
+
 // Append adds to the new content, in pieces, before Commit.
 func (p *Replacement) Append(ctx context.Context, content []byte) error {
 	return p.r.do(ctx, func() error { return p.fill(func(t *temp) error { return t.write(ctx, content) }) })
@@ -237,6 +248,7 @@ func (p *Replacement) commit(fill func(*temp) error, o CommitOptions) (*Committe
 		if done.NotKept, err = t.adopt(p.oldfd, p.path); err != nil {
 			return nil, err
 		}
+		done.Names = p.names()
 	}
 	if o.Mode != nil && !p.info.Exists {
 		if err := unix.Fchmod(t.fd, uint32(o.Mode.Perm())); err != nil {
@@ -275,7 +287,7 @@ func (p *Replacement) place(t *temp) error {
 	if !p.info.Exists {
 		err := t.linkNew(p.base)
 		if errors.Is(err, unix.EEXIST) {
-			return errf(Stale, "%q has been created by somebody else meanwhile; read it and try again", p.path)
+			return errf(Stale, "%q has been created by somebody else meanwhile", p.path)
 		}
 		return sysError("create", p.path, err)
 	}
@@ -309,7 +321,7 @@ func (p *Replacement) check() error {
 }
 
 func (p *Replacement) stale() error {
-	return errf(Stale, "%q has changed since it was read; read it again and repeat the call", p.path)
+	return errf(Stale, "%q has changed since it was read", p.path)
 }
 
 func syncDir(dirfd int) error {

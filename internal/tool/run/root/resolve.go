@@ -80,7 +80,7 @@ func (r *Root) resolveTries(ctx context.Context, path string) (Info, error) {
 			return info, err
 		}
 	}
-	return Info{}, errf(Stale, "cannot resolve %q: it keeps changing; try again", path)
+	return Info{}, errf(Stale, "cannot resolve %q: it keeps changing", path)
 }
 
 // Lstat describes the entry that path names: links on the way are followed, but
@@ -137,11 +137,11 @@ func (r *Root) lstat(path string) (Info, error) {
 func checkPath(path string) error {
 	switch {
 	case path == "":
-		return errf(InvalidPath, "the path is empty")
+		return errf(InvalidPath, "the path is empty").next("name a file or a directory; . is the worktree")
 	case strings.IndexByte(path, 0) >= 0:
-		return errf(InvalidPath, "the path %q has a NUL byte", plain.Cut(path, 64))
+		return errf(InvalidPath, "the path %q has a NUL byte", plain.Cut(path, 64)).next("leave the NUL byte out: no name has one")
 	case len(path) > maxPath:
-		return errf(InvalidPath, "the path %q is %d bytes long; the limit is %d", plain.Cut(path, 64), len(path), maxPath)
+		return errf(InvalidPath, "the path %q is %d bytes long; the limit is %d", plain.Cut(path, 64), len(path), maxPath).next(shorterNames)
 	case path[0] != '/':
 		return errf(InvalidPath, "the path %q is not absolute", path)
 	}
@@ -205,11 +205,12 @@ func (r *Root) usable(asked, path string) error {
 	case !utf8.ValidString(path):
 		// Judgement, storage and logs take paths as text; a name that they
 		// would change could be judged as another.
-		return errf(InvalidPath, "the path %q leads to %q, a name that is not valid UTF-8, which no file tool opens; bash does, with the escapes in $'…', and can rename it", asked, path)
+		return errf(InvalidPath, "the path %q leads to %q, a name that is not valid UTF-8, which no file tool opens", asked, path).
+			next("use bash, which opens it by the escapes in $'…', and can rename it")
 	case len(path) > maxPath:
-		return errf(InvalidPath, "the path %q leads to one of more than %d bytes", asked, maxPath)
+		return errf(InvalidPath, "the path %q leads to one of more than %d bytes", asked, maxPath).next(shorterNames)
 	case r.ownProcess(path):
-		return errf(InvalidPath, "the path %q is about the sandbox's own agent", asked)
+		return errf(InvalidPath, "the path %q is about the sandbox's own agent", asked).next(ownProcess)
 	}
 	return nil
 }
@@ -244,7 +245,8 @@ func (r *Root) resolveMissing(path string) (info Info, again bool, err error) {
 		name := dir[i+1:]
 		dir = dir[:i+1]
 		if name == "." || name == ".." {
-			return Info{}, false, errf(InvalidPath, "the path %q goes through a directory that does not exist", path)
+			return Info{}, false, errf(InvalidPath, "the path %q goes through a directory that does not exist", path).
+				next("give it without the . and .. behind that directory, or make the directory first")
 		}
 		missing = "/" + name + missing
 		fd, err := openat2(r.fd, dir, unix.O_PATH|unix.O_DIRECTORY, follow)
@@ -273,7 +275,8 @@ func (r *Root) missingBelow(path string, dirfd int, name, missing string) (Info,
 		target, _ := readlinkat(fd, "")
 		unix.Close(fd)
 		if err == nil && kindOf(st.Mode) == KindSymlink {
-			return Info{}, false, errf(InvalidPath, "the path %q goes through a dangling symbolic link: %q leads to %q, which does not exist", path, name, target)
+			return Info{}, false, errf(InvalidPath, "the path %q goes through a dangling symbolic link: %q leads to %q, which does not exist", path, name, target).
+				next("make what the link leads to first, remove the link with bash, or give the path of the file that is meant")
 		}
 		return Info{}, true, nil
 	}
@@ -303,7 +306,9 @@ func (r *Root) below(full string) (string, bool) {
 // lookupError is sysError for paths that come from a caller.
 func lookupError(path string, err error) error {
 	if errors.Is(err, unix.ELOOP) {
-		return &Error{Code: InvalidPath, Msg: fmt.Sprintf("cannot follow %q: too many symbolic links (a loop?), or a link of /proc, which may not be followed", path), Err: err}
+		e := errf(InvalidPath, "cannot follow %q: too many symbolic links (a loop?), or a link of /proc, which may not be followed", path)
+		e.Err = err
+		return e.next("give the path of the file itself; ls -l in bash shows where a link leads")
 	}
 	return sysError("resolve", path, err)
 }

@@ -15,6 +15,7 @@ type step struct {
 	t          *temp  // the new content; nil where the file is removed
 	fresh, old string // names beside the file: of the new content, and of what was there
 	notKept    []string
+	names      int // of the file that is replaced or moved, if several
 	// alike: the content stays, so that of two files which change places nobody could say
 	// which is the new one.
 	alike bool
@@ -41,6 +42,7 @@ func (s *step) fill(ctx context.Context, like *Replacement, o CommitOptions) (er
 		if s.notKept, err = s.t.adopt(like.oldfd, s.Path); err != nil {
 			return err
 		}
+		s.names = like.names()
 	}
 	if s.Exec != nil {
 		if err := s.t.setExec(*s.Exec); err != nil {
@@ -83,7 +85,7 @@ func (s *step) place(r *Root) error {
 	case !s.p.info.Exists:
 		err := rename(dir, s.fresh, base)
 		if errors.Is(err, unix.EEXIST) {
-			return errf(Stale, "%q has been created by somebody else meanwhile; read it and try again", s.Path)
+			return errf(Stale, "%q has been created by somebody else meanwhile", s.Path)
 		}
 		if err != nil {
 			return sysError("create", s.Path, err)

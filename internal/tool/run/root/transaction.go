@@ -117,7 +117,7 @@ func (t *Transaction) plan(changes []FileChange, o CommitOptions) (*commit, erro
 			s.fresh, s.old = fmt.Sprintf("%s%s-%d.new", journalPrefix, token, i), fmt.Sprintf("%s%s-%d.old", journalPrefix, token, i)
 		}
 		if s.Remove && !t.Info(s.Path).Exists {
-			return nil, errf(Stale, "%q has been removed by somebody else meanwhile; read it and try again", s.Path)
+			return nil, errf(Stale, "%q has been removed by somebody else meanwhile", s.Path)
 		}
 		c.steps = append(c.steps, s)
 	}
@@ -216,7 +216,7 @@ func (c *commit) stage(ctx context.Context) error {
 			c.t.r.at()
 			p, err := c.t.r.begin(s.Path, BeginOptions{Parents: true})
 			if errors.Is(err, errLocked) {
-				err = errf(Stale, "%q has been created by somebody else meanwhile; read it and try again", s.Path)
+				err = errf(Stale, "%q has been created by somebody else meanwhile", s.Path)
 			}
 			if err != nil {
 				return err
@@ -260,7 +260,7 @@ func (c *commit) finish() ([]Committed, error) {
 	for _, s := range c.steps {
 		c.t.r.at()
 		s.settle()
-		d := Committed{Info: Info{Path: s.Path}, NotKept: s.notKept}
+		d := Committed{Info: Info{Path: s.Path}, NotKept: s.notKept, Names: s.names}
 		var st unix.Stat_t
 		if !s.Remove && unix.Fstat(s.t.fd, &st) == nil {
 			d.Info = infoOf(s.Path, &st)

@@ -14,6 +14,7 @@ type Count struct {
 	Skipped            plain.Names // what no archive has: devices, sockets, FIFOs
 	Failed             plain.Names // what could not be read or written
 	Why                string      // of the first of those, without raw names
+	Parted             plain.Names // files that were replaced and have other names, which keep the old content
 }
 
 func (c *Count) fail(path string, err error) {
@@ -37,6 +38,9 @@ func (c *Count) Notes(verb string) []string {
 	}
 	if c.Failed.N > 0 {
 		notes = append(notes, fmt.Sprintf("%s could not %s: %s; the first: %s", plain.Count(c.Failed.N, "entry", "entries"), verb, &c.Failed, strings.TrimSuffix(c.Why, ".")))
+	}
+	if c.Parted.N > 0 {
+		notes = append(notes, fmt.Sprintf("%s other names (hard links), which keep the old content: %s", plain.Count(c.Parted.N, "file had", "files had"), &c.Parted))
 	}
 	return notes
 }

@@ -189,8 +189,12 @@ func (u *Unpacker) file(ctx context.Context, at string, from io.Reader, size int
 	if _, err := io.ReadFull(from, u.buf[:left]); err != nil {
 		return err
 	}
-	if _, err := p.Commit(ctx, u.buf[:left], root.CommitOptions{Mode: &mode}); err != nil {
+	done, err := p.Commit(ctx, u.buf[:left], root.CommitOptions{Mode: &mode})
+	if err != nil {
 		return through(err, at)
+	}
+	if done.Names > 0 {
+		u.Parted.Add(at)
 	}
 	u.Files++
 	u.Bytes += size
