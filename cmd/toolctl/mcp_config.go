@@ -40,7 +40,7 @@ type commandServer struct {
 	Type    string   `json:"type,omitempty"`
 	Command string   `json:"command"`
 	Args    []string `json:"args"`
-	Timeout int      `json:"timeout,omitempty"` // milliseconds
+	Timeout int      `json:"timeout,omitempty"` // mostly milliseconds
 	// Discovery is how long the agent waits for the first answer, where that is a setting of its own.
 	Discovery int      `json:"discoveryTimeoutMs,omitempty"`
 	Trust     bool     `json:"trust,omitempty"` // the agent does not ask before it calls a tool
@@ -69,6 +69,19 @@ var agentConfigs = map[string]agentConfig{
 			}{"local", argv, true, 60_000}
 		},
 		note: `its own tools go on working beside it: turn them off by "tools": {"bash": false, "edit": false, "write": false, "read": false, "glob": false, "grep": false, "list": false, "patch": false, "task": false, "webfetch": false}`,
+	},
+	"cline": {
+		file: "HOME/.cline/data/settings/cline_mcp_settings.json", below: []string{"mcpServers"},
+		server: func(argv []string) any {
+			return commandServer{Command: argv[0], Args: argv[1:], Timeout: 600} // seconds there
+		},
+		note: `in an editor it is the file that "Configure MCP Servers" opens; its own tools go on working beside it, and it asks before each call: ` +
+			`deny those in its auto-approve settings, allow toold's there`,
+	},
+	"continue": {
+		file: ".continue/mcpServers/toold.json", below: []string{"mcpServers"},
+		server: func(argv []string) any { return commandServer{Command: argv[0], Args: argv[1:]} },
+		note:   `tools are there in its agent mode alone; set its own to "Excluded" and toold's to "Automatic" in its tool settings`,
 	},
 	"cursor": {
 		file: ".cursor/mcp.json", below: []string{"mcpServers"},
@@ -134,7 +147,7 @@ func (c *agentConfig) path(getenv func(string) string) string {
 // text is a whole file that has this server and nothing else.
 func (c *agentConfig) text(argv []string) ([]byte, error) {
 	if c.toml {
-		return []byte(codexTable(argv)), nil
+		return []byte(codexRoot + "\n" + codexTable(argv)), nil
 	}
 	var v any = map[string]any{mcpServer: c.server(argv)}
 	for _, name := range slices.Backward(c.below) {
@@ -143,6 +156,13 @@ func (c *agentConfig) text(argv []string) ([]byte, error) {
 	b, err := json.MarshalIndent(v, "", "  ")
 	return append(b, '\n'), err
 }
+
+// codexLimit is the key of codexRoot.
+const codexLimit = "tool_output_token_limit"
+
+// codexRoot has Codex pass on to its model what toold answers, which is 50 KiB at most with the way to
+// the rest: it would cut that again, in the middle, at some 10,000 tokens.
+const codexRoot = "# Answers of toold are cut at 50 KiB already, and say how to go on.\n" + codexLimit + " = 20000\n"
 
 // codexTable is what Codex's configuration says of the server.
 func codexTable(argv []string) string {

@@ -97,6 +97,9 @@ func (c *agentConfig) with(old []byte, argv []string) ([]byte, error) {
 		return nil, errors.New("the server cannot be put into it as it is written")
 	}
 	take(before, c.below)
+	if _, own := before[codexLimit]; c.toml && !own {
+		delete(after, codexLimit)
+	}
 	if !reflect.DeepEqual(before, after) {
 		return nil, errors.New("it cannot be changed without changing more than the server")
 	}
@@ -136,10 +139,18 @@ func decodeTOML(text []byte) (v map[string]any, err error) {
 	return v, nil
 }
 
-// withTable puts the server into TOML: in place of the table of its name, or at the end.
+// withTable puts the server into TOML: in place of the table of its name, or at the end. A limit of
+// what its tools answer comes before all else, where there is none.
 func withTable(old []byte, argv []string) ([]byte, error) {
+	before, err := decodeTOML(old)
+	if err != nil {
+		return nil, err
+	}
 	table, head := codexTable(argv), fmt.Sprintf("[mcp_servers.%s", mcpServer)
 	var out strings.Builder
+	if _, own := before[codexLimit]; !own {
+		out.WriteString(codexRoot + "\n") // where no table has begun
+	}
 	inside, written := false, false
 	for l := range strings.Lines(string(old)) {
 		if t := strings.TrimSpace(l); strings.HasPrefix(t, "[") {

@@ -46,7 +46,10 @@ func TestPrintConfig(t *testing.T) {
   }
 }
 `,
-		"codex": `[mcp_servers.toold]
+		"codex": `# Answers of toold are cut at 50 KiB already, and say how to go on.
+tool_output_token_limit = 20000
+
+[mcp_servers.toold]
 command = "SELF"
 args = ["mcp", "--mode", "overlay", "--worktree", "a \"b"]
 # toold asks by itself where a rule says so.
@@ -71,7 +74,7 @@ startup_timeout_sec = 60
   }
 }
 `,
-		"cursor": `"mcpServers": {`, "vscode": `"servers": {`, "zed": `"context_servers": {`, "gemini": `"trust": true`, "qwen": `"discoveryTimeoutMs": 300000`, "copilot": `"*"`,
+		"cline": `"timeout": 600`, "continue": `"mcpServers": {`, "cursor": `"mcpServers": {`, "vscode": `"servers": {`, "zed": `"context_servers": {`, "gemini": `"trust": true`, "qwen": `"discoveryTimeoutMs": 300000`, "copilot": `"*"`,
 	} {
 		t.Run(agent, func(t *testing.T) {
 			dir := t.TempDir()
@@ -135,9 +138,10 @@ func TestInstall(t *testing.T) {
 		{"no JSON", "claude", `{"mcpServers": `, ""},
 		{"twice", "claude", `{"mcpServers": {}, "mcpServers": {}}`, ""},
 
-		{"new", "codex", "", table},
-		{"others", "codex", "# mine\nmodel = \"m\" # yes\n\n[mcp_servers.x]\ncommand = \"y\"\n", "# mine\nmodel = \"m\" # yes\n\n[mcp_servers.x]\ncommand = \"y\"\n\n" + table},
-		{"in place", "codex", "[mcp_servers.toold]\ncommand = \"old\"\n\n[mcp_servers.toold.env]\nA = \"b\"\n\n[features]\nx = true\n", table + "\n\n[features]\nx = true\n"},
+		{"new", "codex", "", codexRoot + "\n" + table},
+		{"own limit", "codex", "tool_output_token_limit = 5 # mine\n", "tool_output_token_limit = 5 # mine\n\n" + table},
+		{"others", "codex", "# mine\nmodel = \"m\" # yes\n\n[mcp_servers.x]\ncommand = \"y\"\n", codexRoot + "\n# mine\nmodel = \"m\" # yes\n\n[mcp_servers.x]\ncommand = \"y\"\n\n" + table},
+		{"in place", "codex", "[mcp_servers.toold]\ncommand = \"old\"\n\n[mcp_servers.toold.env]\nA = \"b\"\n\n[features]\nx = true\n", codexRoot + "\n" + table + "\n\n[features]\nx = true\n"},
 		{"inline", "codex", "mcp_servers = { toold = { command = \"x\" } }\n", ""},
 		{"in a string", "codex", "a = '''\n[mcp_servers.toold]\n'''\n", ""},
 		{"no TOML", "codex", "a = \n", ""},

@@ -26,7 +26,7 @@ func TestTail(t *testing.T) {
 		w.add(client.NewOutput("", offset, []byte(s)))
 		offset += int64(len(s))
 	}
-	if got, want := w.text(), "(13 bytes before this are left out)\n three\n\n"; got != want {
+	if got, want := w.text(), "(13 bytes are left out before this)\n three\n\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if w.lastLine() != " three" || w.next != offset {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/answer"
+	"github.com/toold/toold/internal/plain"
 )
 
 // MetaKey is the key of _meta under which a result has an outcome. It is no structured content:
@@ -82,7 +83,7 @@ func attachments(all []client.Attachment) (content []sdk.Content) {
 	for _, a := range all {
 		data, err := dataOf(a.URL)
 		if total += len(data); err != nil || total > maxImages {
-			content = append(content, &sdk.TextContent{Text: fmt.Sprintf("(%q, %s, %d bytes, is too large for this answer)", a.Filename, a.MIME, len(data))})
+			content = append(content, &sdk.TextContent{Text: fmt.Sprintf("(%q, %s, %s, is too large for this answer)", a.Filename, a.MIME, plain.Count(len(data), "byte", "bytes"))})
 			continue
 		}
 		switch kind, _, _ := strings.Cut(a.MIME, "/"); kind {

@@ -272,3 +272,22 @@ func TestClosed(t *testing.T) {
 	<-done
 	close(more)
 }
+
+// TestInstructions: an agent is told what holds in its session, and the host's path of the worktree;
+// without an answer of the daemon, what holds in every one.
+func TestInstructions(t *testing.T) {
+	d := newDaemon(t)
+	d.on("GET /v1/sessions/ses_1/brief", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte("- The worktree is `/workspace`.\n"))
+	})
+	d.answers("GET /v1/sessions/ses_1", 200, client.Session{ID: "ses_1", Worktree: client.Worktree{Source: "/home/me/proj", Target: "/workspace"}})
+	got := d.serve(Config{}).InitializeResult().Instructions
+	want := instructions + "\n\n- The worktree is `/workspace`.\n- On the host the worktree is `/home/me/proj`: paths below that mean files of `/workspace`."
+	if got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	if got := newDaemon(t).serve(Config{}).InitializeResult().Instructions; got != instructions {
+		t.Errorf("without a brief: %s", got)
+	}
+}

@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/shell"
 )
 
@@ -87,6 +90,27 @@ func New(cfg Config) *Server {
 	return s
 }
 
+// briefTime bounds the look at the session for instructions: an agent waits for them.
+const briefTime = 5 * time.Second
+
+// instructions are what an agent tells its model before its first call: what holds in this session,
+// and which path the worktree has outside, as a person may name it.
+func (s *Server) instructions(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, briefTime)
+	defer cancel()
+	text := instructions
+	brief, err := s.cfg.Client.Brief(ctx, s.cfg.Session)
+	if err != nil {
+		s.log.Warn("ask for the brief of the session", "session", s.cfg.Session, "error", err)
+		return text
+	}
+	text += "\n\n" + strings.TrimSpace(brief)
+	if row, err := s.cfg.Client.GetSession(ctx, s.cfg.Session); err == nil && row.Worktree.Source != "" && row.Worktree.Source != row.Worktree.Target {
+		text += fmt.Sprintf("\n- On the host the worktree is `%s`: paths below that mean files of `%s`.", plain.Name(row.Worktree.Source), row.Worktree.Target)
+	}
+	return text
+}
+
 // anyTool is the one tool that the SDK knows of: whatever a client calls is its call.
 const anyTool = "any"
 
@@ -109,7 +133,14 @@ func (s *Server) middleware(next sdk.MethodHandler) sdk.MethodHandler {
 			ctx, params.Name = context.WithValue(ctx, toolName{}, params.Name), anyTool
 			req = &sdk.CallToolRequest{Session: r.Session, Params: &params, Extra: r.Extra}
 		}
-		return next(ctx, method, req)
+		result, err := next(ctx, method, req)
+		switch r := result.(type) {
+		case *sdk.InitializeResult:
+			r.Instructions = s.instructions(ctx)
+		case *sdk.DiscoverResult:
+			r.Instructions = s.instructions(ctx)
+		}
+		return result, err
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 // begins that their clients say of themselves. test/agents sees what their models receive.
 var shapes = []struct {
 	client string
-	shape  func(*sdk.CallToolResult)
-	tool   func(*sdk.Tool) // nil where tools are given as they are
+	shape  func(*sdk.CallToolResult) // nil where results are given as they are
+	tool   func(*sdk.Tool)           // nil where tools are given as they are
 }{
 	// Of a result that is an error these give the model the whole JSON of the protocol as one
 	// text, so that tabs, quotes and line breaks are escaped, some twice. The text says what
@@ -21,7 +21,14 @@ var shapes = []struct {
 	// which is taken here, would be refused there.
 	{"gemini-cli-", noError, anyField},
 	{"qwen-", noError, anyField},
+	// It puts a long result into a file, which its model would read with a tool of its own.
+	{"claude-code", nil, longResult},
 }
+
+// maxResultChars is more than any text of toold's for a model: outputs are cut at 50 KiB.
+const maxResultChars = 100_000
+
+func longResult(t *sdk.Tool) { t.Meta = sdk.Meta{"anthropic/maxResultSizeChars": maxResultChars} }
 
 func noError(r *sdk.CallToolResult) { r.IsError = false }
 
@@ -31,7 +38,7 @@ func shaped(r *sdk.CallToolResult, to *sdk.Implementation) *sdk.CallToolResult {
 		return r
 	}
 	for _, s := range shapes {
-		if strings.HasPrefix(to.Name, s.client) {
+		if s.shape != nil && strings.HasPrefix(to.Name, s.client) {
 			s.shape(r)
 		}
 	}

@@ -55,3 +55,14 @@ func TestShapedTools(t *testing.T) {
 		t.Errorf("a list has %s", got)
 	}
 }
+
+// TestLongResults: Claude Code, which puts long results into files, is told how long those of a tool may be.
+func TestLongResults(t *testing.T) {
+	for name, want := range map[string]any{"claude-code": maxResultChars, "test": nil} {
+		tool := new(sdk.Tool)
+		shapedTools([]*sdk.Tool{tool}, &sdk.Implementation{Name: name})
+		if got := tool.Meta["anthropic/maxResultSizeChars"]; got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -53,7 +53,7 @@ func (t *tail) text() string {
 		text = strings.TrimRight(text, "\n") + "\n(not shown: " + left + ")\n"
 	}
 	if left := t.next - t.from - int64(len(b)); left > 0 {
-		return fmt.Sprintf("(%d bytes before this are left out)\n%s", left, text)
+		return fmt.Sprintf("(%s left out before this)\n%s", plain.Count(left, "byte is", "bytes are"), text)
 	}
 	return text
 }
