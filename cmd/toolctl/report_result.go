@@ -311,7 +311,7 @@ func writeSummary(w io.Writer, p *jobResult) error {
 	case p.Patch.File != "" && c.Files == 0:
 		b.WriteString("- nothing changed\n")
 	case p.Patch.File != "":
-		fmt.Fprintf(&b, "- %s changed, %s added, %d removed: %s, %s\n", plural(c.Files, "file"), plural(int(c.Added), "line"), c.Removed, code(p.Patch.File), bytesShort(p.Patch.Bytes))
+		fmt.Fprintf(&b, "- %s changed, %s added, %d removed: %s, %s\n", plural(c.Files, "file"), plural(c.Added, "line"), c.Removed, code(p.Patch.File), bytesShort(p.Patch.Bytes))
 	}
 	list := func(head string, items []string, more int) {
 		if len(items) == 0 {
