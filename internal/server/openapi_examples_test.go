@@ -12,8 +12,8 @@ import (
 
 // exampleBodies are the bodies of the examples in the document.
 var exampleBodies = map[string]string{
-	"CreateSession":  `{"name": "review", "worktree": {"source": "/home/me/project", "mode": "overlay"}, "limits": {"memory": "2GiB"}, "ttl": "8h", "labels": {"job": "42"}}`,
-	"PatchSession":   `{"labels": {"job": "43"}, "ttl": "2h"}`,
+	"CreateSession":  `{"name": "review", "worktree": {"source": "/home/me/project", "mode": "overlay"}, "limits": {"memory": 2147483648}, "ttl": 28800000, "labels": {"job": "42"}}`,
+	"PatchSession":   `{"labels": {"job": "43"}, "ttl": 7200000}`,
 	"Apply":          `{"paths": ["cmd"], "exclude": ["*.log"], "dry_run": true}`,
 	"Discard":        `{"paths": ["build"]}`,
 	"Checkpoint":     `{"name": "before-refactoring"}`,
