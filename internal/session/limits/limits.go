@@ -53,6 +53,9 @@ func Fill(l *client.Limits, c Config) (notes []string, err error) {
 			return nil, err
 		}
 	}
+	if low := c.AtMost.Tmp; l.Tmp == 0 && low > 0 && low <= l.Disk/2 {
+		l.Tmp, l.Disk = low, l.Disk-low // together what limits.disk alone bounds otherwise
+	}
 	if asked.Tmp == 0 && (asked.Memory > 0 || l.Memory != c.Default.Memory) {
 		// Less memory, by request or by a maximum, has room for less in it: see
 		// the sizes that drivers give to what lies in memory.
@@ -111,7 +114,7 @@ func fill[T ~int64 | ~int | ~float64](name string, l *client.Limits, c *Config, 
 	switch low := *at(&c.AtMost); {
 	case low < 0 || isSize(low) && low > 0 && low < leastSize:
 		return fault.Invalid.Errorf("at_most.%s is %v: that is no limit to work with", name, low).Next("give a larger one, or leave it out")
-	case low > 0 && (*v == 0 || *v > low):
+	case low > 0 && (*v == 0 && name != "tmp" || *v > low): // a /tmp without a bound of its own: see Fill
 		*v = low
 	}
 	return nil

@@ -135,6 +135,14 @@ func TestAtMost(t *testing.T) {
 			t.Errorf("%+v: %+v, %v", asked, l, err)
 		}
 	}
+	for _, tt := range []struct{ low, tmp, disk client.Size }{ // a /tmp that limits.disk bounds
+		{1 << 50, 0, 4 << 30}, {3 << 30, 0, 4 << 30}, {1 << 30, 1 << 30, 3 << 30},
+	} {
+		l := client.Limits{}
+		if _, err := Fill(&l, Config{Default: client.Limits{Disk: 4 << 30}, AtMost: client.Limits{Tmp: tt.low}}); err != nil || l.Tmp != tt.tmp || l.Disk != tt.disk {
+			t.Errorf("a /tmp of %v at most: %+v, %v", tt.low, l, err)
+		}
+	}
 	for _, bad := range []client.Limits{{PIDs: -1}, {Memory: 1}} {
 		c.AtMost = bad
 		if _, err := Fill(&client.Limits{}, c); err == nil {
