@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"time"
@@ -18,7 +19,6 @@ import (
 	"github.com/toold/toold/internal/session/elsewhere"
 	"github.com/toold/toold/internal/session/room"
 	"github.com/toold/toold/internal/store"
-	"github.com/toold/toold/internal/worktree"
 )
 
 // destroyTime bounds the removal of one sandbox.
@@ -49,7 +49,7 @@ func (b box) claim(_ context.Context, pl *plan) error {
 			rules.Write, rules.Linked = true, w.Target
 		}
 		d, err := b.roster.pinDirectory(p, rules, w.Source)
-		if w.Seen != "" && errors.Is(err, worktree.ErrInvalidPath) {
+		if w.Seen != "" && errors.Is(err, fs.ErrNotExist) {
 			return otherMounts(w.Source, "there is none")
 		}
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/session/room"
+	"github.com/toold/toold/internal/session/trees"
 )
 
 // TestDrain: while an admin drains the daemon no session begins, also none that waited for a place,
@@ -31,6 +32,8 @@ func TestDrain(t *testing.T) {
 	}
 	refused(<-waits)
 	_, err := m.Create(t.Context(), bob, client.SessionCreate{})
+	refused(err)
+	_, err = m.create(t.Context(), bob, client.SessionCreate{}, nil, trees.Seed{}) // was let in before
 	refused(err)
 	if again, err := m.Create(t.Context(), alice, client.SessionCreate{Key: "k"}); err != nil || again.ID != s.ID {
 		t.Errorf("the session of a key: %+v, %v", again, err)

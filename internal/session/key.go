@@ -15,9 +15,12 @@ import (
 	"github.com/toold/toold/internal/store"
 )
 
-// keyHash is over all that a request asks for, and who asks.
+// keyHash is over all that a request asks for, and who asks. What it saw of a directory is no part: the
+// same one may have been made anew.
 func keyHash(p auth.Principal, r *client.SessionCreate) ([]byte, error) {
-	b, err := json.Marshal(r)
+	asked := *r
+	asked.Worktree.Seen = ""
+	b, err := json.Marshal(asked)
 	if err != nil {
 		return nil, err
 	}

@@ -88,6 +88,8 @@ func (r *roster) enter(s *Session, w *queue.Turn, always bool) error {
 	return s.tenant.places.Take(w, always, func() error {
 		n, k := tenantName{s.tenant.Name, s.row.Name}, tenantName{s.tenant.Name, s.row.Key}
 		switch {
+		case !always && r.drained.Load(): // since it was let in
+			return errDrained
 		case k.name != "" && r.keys[k] != nil:
 			return errKeyTaken
 		case n.name != "" && r.names[n] != nil:
@@ -108,6 +110,10 @@ func (r *roster) nameLocked(s *Session) {
 		r.keys[tenantName{s.tenant.Name, s.key}] = s
 	}
 }
+
+// errDrained refuses new sessions while the daemon is drained.
+var errDrained = fault.Overloaded.Errorf("no new session now: an administrator drains this daemon").
+	Next("sessions that are there go on; try again later, or have toolctl drain --off end it")
 
 // errKeyTaken says that another request with the same key has come first; it never
 // leaves the package.
