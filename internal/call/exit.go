@@ -88,7 +88,7 @@ func (st *steps) refine(c *Call, o *outcome) {
 	r.IsError = true
 	o.Result = &r
 	if o.Exit.Reason == run.ReasonMemory && st.place.FreeTmp() {
-		o.notes = append(o.notes, "the files in /tmp and /dev/shm were removed: they filled the memory of the session")
+		o.notes = append(o.notes, "the files in /dev/shm, and in /tmp where that lies in memory, were removed: they filled the memory of the session")
 	}
 }
 

@@ -394,7 +394,7 @@ func TestLimitsEndPrograms(t *testing.T) {
 		t.Errorf("memory that is given back late: %q, freed %d", c.Output, box.freed.Load())
 	}
 	box.memory.Store(60 << 20)
-	if c := h.call(s.ID, bashCall("oom")); !strings.Contains(c.Output, "/tmp and /dev/shm were removed") || box.freed.Load() != 1 {
+	if c := h.call(s.ID, bashCall("oom")); !strings.Contains(c.Output, "were removed: they filled the memory") || box.freed.Load() != 1 {
 		t.Errorf("memory that stays full: %q, freed %d", c.Output, box.freed.Load())
 	}
 	// A tolerated kill is not made into a failure, but told, once.

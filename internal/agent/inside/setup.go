@@ -65,7 +65,8 @@ func (s *session) freeTmp(ctx context.Context, least int64) error {
 		return errors.New("it is being done already")
 	}
 	defer s.freeing.Unlock()
-	return s.programs.FreeTmp(ctx, least, s.hello.Tmp, "/dev/shm")
+	dirs := slices.DeleteFunc([]string{s.hello.Tmp, "/dev/shm"}, func(d string) bool { return !exec.InMemory(d) }) // what lies on a disk would free none
+	return s.programs.FreeTmp(ctx, least, dirs...)
 }
 
 // env is what a call's tool may use.

@@ -79,7 +79,7 @@ func (p *Programs) Run(ctx context.Context, c run.Command) (*run.Exit, error) {
 	if r.git {
 		exit.Locks = locksBehind(cmp.Or(c.Dir, p.dir), r.began)
 	}
-	noteFull(exit, p.places)
+	noteFull(exit, p.own, p.others)
 	p.shells.leave(r.group)
 	return exit, err
 }

@@ -12,16 +12,16 @@ import (
 
 // Programs starts the programs of a session's tools, and sees to their ends.
 type Programs struct {
-	spawner *spawner
-	reaper  *reaper
-	groups  *groups
-	shells  *shells
-	ipc     ipc
-	env     []string // the session's, each name once
-	path    []string // its PATH
-	dir     string   // where programs run that name no directory
-	places  []string // see bounded
-	pid1    bool
+	spawner     *spawner
+	reaper      *reaper
+	groups      *groups
+	shells      *shells
+	ipc         ipc
+	env         []string // the session's, each name once
+	path        []string // its PATH
+	dir         string   // where programs run that name no directory
+	own, others []string // see bounded
+	pid1        bool
 }
 
 // Config is what Programs are.
@@ -62,9 +62,10 @@ func New(ctx context.Context, c Config) (p *Programs, notes []string, err error)
 	}
 	vars := mergeEnv(nil, h.Env)
 	p = &Programs{
-		spawner: sp, reaper: sp.children, groups: g, env: vars, path: pathOf(h.Env), dir: h.Worktree, places: bounded(h), ipc: ipc{uid: c.UID, gid: c.GID},
+		spawner: sp, reaper: sp.children, groups: g, env: vars, path: pathOf(h.Env), dir: h.Worktree, ipc: ipc{uid: c.UID, gid: c.GID},
 		shells: &shells{spawner: sp, groups: g, env: vars, dir: h.Worktree, ctx: ctx}, pid1: c.PID1,
 	}
+	p.own, p.others = bounded(h)
 	// A kernel of its own does not say where a shell's command stands in its memory.
 	if c.Cgroup >= 0 && canWait(h.Shell, h.Env) {
 		p.shells.shell = h.Shell

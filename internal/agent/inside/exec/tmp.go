@@ -46,9 +46,15 @@ func (p *Programs) FreeTmp(ctx context.Context, least int64, dirs ...string) err
 func inMemory(dirs []string) (sum int64) {
 	for _, dir := range dirs {
 		var st unix.Statfs_t
-		if dir != "" && unix.Statfs(dir, &st) == nil && st.Type == unix.TMPFS_MAGIC {
+		if InMemory(dir) && unix.Statfs(dir, &st) == nil {
 			sum += int64(st.Blocks-st.Bfree) * st.Bsize
 		}
 	}
 	return sum
+}
+
+// InMemory reports whether what is in a directory takes memory and no disk; "" is none.
+func InMemory(dir string) bool {
+	var st unix.Statfs_t
+	return dir != "" && unix.Statfs(dir, &st) == nil && st.Type == unix.TMPFS_MAGIC
 }
