@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/text/unicode/norm"
 
@@ -94,8 +95,12 @@ func inWorktree(ctx context.Context, env *Env, path string) string {
 	return sameName(ctx, env, path)
 }
 
-// nameLooks is how many entries of the worktree sameName looks at.
-const nameLooks = 5000
+// nameLooks and nameTime bound what sameName looks at, in entries of the worktree and in time: its
+// file system may be slow.
+const (
+	nameLooks = 5000
+	nameTime  = 2 * time.Second
+)
 
 // sameName is the file or directory of the worktree with the last name of path that is nearest to
 // its top; "" is none among nameLooks entries.
@@ -105,6 +110,8 @@ func sameName(ctx context.Context, env *Env, path string) (found string) {
 	if err != nil || name == "" {
 		return ""
 	}
+	ctx, cancel := context.WithTimeout(ctx, nameTime)
+	defer cancel()
 	most := nameLooks
 	_ = env.Root.Lend(ctx, func() {
 		for dirs := []string{env.Worktree}; found == "" && len(dirs) > 0 && most > 0 && ctx.Err() == nil; dirs = dirs[1:] {
