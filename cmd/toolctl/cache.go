@@ -168,7 +168,7 @@ func fillCache(ctx context.Context, a *app, name string, from []string) (err err
 		}
 	}
 	if len(from) == 0 {
-		fromHost(use, a.getenv)
+		fromHost(use, []string{name}, a.getenv)
 	}
 	if len(use[0].From) == 0 {
 		return fmt.Errorf("there is nothing of the cache %s on this host to fill it with: name directories with --from", line(name))
@@ -191,8 +191,11 @@ func fillCache(ctx context.Context, a *app, name string, from []string) (err err
 }
 
 // fromHost has caches begin with what this user has of them on this host.
-func fromHost(caches []client.CacheUse, getenv func(string) string) {
+func fromHost(caches []client.CacheUse, asked []string, getenv func(string) string) {
 	for i := range caches {
+		if !slices.Contains(asked, caches[i].Name) {
+			continue
+		}
 		known, ok := builtin.Find(caches[i].Name)
 		if !ok {
 			continue

@@ -28,7 +28,7 @@ The daemon goes on to refuse new ones when this command has ended, until --off, 
 it is started again. For admins.
 
 After --timeout it shows who is left and exits with 5; 0 does not wait.`,
-		Example: `  toolctl drain --timeout 1h && systemctl stop toold
+		Example: `  toolctl drain --timeout 1h && systemctl stop toold.socket toold
   toolctl drain --timeout 0   # who is left?
   toolctl drain --off`,
 		RunE: func(c *cobra.Command, _ []string) error { return d.run(c.Context()) },

@@ -162,6 +162,9 @@ func (m *mcpCommand) attach(ctx context.Context, c *client.Client, req client.Se
 	}
 	if m.name != "" {
 		if s, err := c.GetSession(ctx, m.name); err == nil && !over(s) {
+			if err := m.ci.apart(s.Worktree); err != nil { // of another one than the flags name
+				return err
+			}
 			return cmp.Or(m.speak(ctx, c, s.ID, wait), m.takeDown(ctx, c, s))
 		}
 	}

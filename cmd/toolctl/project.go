@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/tomltext"
 )
 
 // project is what a project file says: the text of whoever wrote the worktree. It can make a session
@@ -29,6 +30,12 @@ type project struct {
 
 // maxProject bounds a project file, in bytes.
 const maxProject = 64 << 10
+
+// projectDepth is how deep tables may be nested in one.
+const projectDepth = 4
+
+// mostRefused is how much of what a project file may not say is said.
+const mostRefused = 10
 
 // flagsAlone are keys of sessions that a project file must not have.
 var flagsAlone = []string{"mounts", "env", "image", "runtime", "delegates", "approvals", "profile", "identity", "target", "tools"}
@@ -52,12 +59,16 @@ func readProject(name string) (*project, error) {
 		return nil, usagef("--project %s: it has more than %s", name, bytesShort(maxProject))
 	}
 	var keys map[string]any
-	if err := toml.Unmarshal(text, &keys); err != nil {
+	_, err = tomltext.ParseShallow(name, text, projectDepth)
+	if err == nil { // it costs little
+		err = toml.Unmarshal(text, &keys)
+	}
+	if err != nil {
 		at := ""
-		if e, ok := errors.AsType[toml.ParseError](err); ok {
-			at = fmt.Sprintf(" at line %d", e.Position.Line)
+		if e, ok := errors.AsType[*tomltext.Error](err); ok && len(e.Problems) > 0 && e.Problems[0].Line > 0 {
+			at = fmt.Sprintf(" at line %d", e.Problems[0].Line)
 		}
-		return nil, usagef("--project %s: it is not TOML%s", name, at)
+		return nil, usagef("--project %s: it is not TOML%s, or nested deeper than %d tables", name, at, projectDepth)
 	}
 	p := &project{}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {

@@ -68,8 +68,8 @@ func (p *ciReport) open(w client.Worktree) error {
 		return usagef("--report: %w", err)
 	}
 	p.dir = abs
-	if w.Source != "" && w.Mode != client.WorktreeRO && below(p.dir, w.Source) {
-		return usagef("--report %s is in the worktree, which the command may write: name a directory that is not, and move it when toolctl has ended", line(p.dir))
+	if err := p.apart(w); err != nil {
+		return err
 	}
 	if err := os.Mkdir(p.dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return usagef("--report: %w", err)
@@ -85,6 +85,14 @@ func (p *ciReport) open(w client.Worktree) error {
 		return usagef("--report: %w", err)
 	}
 	p.opened = true
+	return nil
+}
+
+// apart refuses a directory that the session may write.
+func (p *ciReport) apart(w client.Worktree) error {
+	if p.wanted() && w.Source != "" && w.Mode != client.WorktreeRO && below(p.dir, w.Source) {
+		return usagef("--report %s is in the worktree, which the command may write: name a directory that is not, and move it when toolctl has ended", line(p.dir))
+	}
 	return nil
 }
 

@@ -234,7 +234,7 @@ func (r *runCommand) connect(ctx context.Context) (c *client.Client, stop func()
 
 func (r *runCommand) inSession(ctx context.Context, c *client.Client, req client.SessionCreate, call client.CallCreate) error {
 	if r.private {
-		fromHost(req.Caches, r.getenv) // a daemon that ends with the command keeps nothing of its own
+		fromHost(req.Caches, r.session.caches, r.getenv) // a daemon that ends with the command keeps nothing of its own
 	}
 	s, err := createSession(ctx, r.app, c, req)
 	if err != nil {

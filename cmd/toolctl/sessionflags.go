@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,8 +74,11 @@ func (f *sessionFlags) request(a *app) (client.SessionCreate, error) {
 	}
 	p.narrow(&r)
 	f.mode = string(r.Worktree.Mode)
-	for _, why := range p.refused {
+	for _, why := range p.refused[:min(len(p.refused), mostRefused)] {
 		a.say("left out of %s: %s", line(f.project), why)
+	}
+	if more := len(p.refused) - mostRefused; more > 0 {
+		a.say("left out of %s: %d more", line(f.project), more)
 	}
 	return r, nil
 }
@@ -317,13 +321,21 @@ func parseDurationFlag(flag, value string) (client.Duration, error) {
 func createSession(ctx context.Context, a *app, c *client.Client, r client.SessionCreate) (*client.Session, error) {
 	progress := a.progress("creating a session")
 	defer progress.stop()
-	if r.Queue == 0 {
-		return c.CreateSession(ctx, r)
-	}
-	return c.CreateQueued(ctx, r, func(q client.SessionQueued) {
-		text := fmt.Sprintf("no session is free (max_sessions): waiting, position %d", q.Position)
-		if progress.set(text); !a.errTTY {
-			a.say("%s", text)
+	create := func() (*client.Session, error) {
+		if r.Queue == 0 {
+			return c.CreateSession(ctx, r)
 		}
-	})
+		return c.CreateQueued(ctx, r, func(q client.SessionQueued) {
+			text := fmt.Sprintf("no session is free (max_sessions): waiting, position %d", q.Position)
+			if progress.set(text); !a.errTTY {
+				a.say("%s", text)
+			}
+		})
+	}
+	s, err := create()
+	if e, ok := errors.AsType[*client.Error](err); ok && e.Status == http.StatusBadRequest && r.Worktree.Seen != "" && strings.Contains(e.Message, "/worktree/seen") {
+		r.Worktree.Seen = "" // a daemon of before, which knows no such key
+		s, err = create()
+	}
+	return s, err
 }

@@ -20,9 +20,10 @@ import (
 
 // backups makes backups of a daemon's state, one at a time.
 type backups struct {
-	daemon *daemon
-	store  *store.Store
-	turn   chan struct{} // capacity 1
+	dir, audit string // the state's directory, and the audit log's file
+	room       func(int64) error
+	store      *store.Store
+	turn       chan struct{} // capacity 1
 }
 
 // write writes the state as a tar: a copy of the database first, so that what that knows is then in
@@ -34,12 +35,12 @@ func (b *backups) write(ctx context.Context, to io.Writer) error {
 	default:
 		return fault.Overloaded.Errorf("a backup is being made").Next("wait until it is done")
 	}
-	dir := b.daemon.cfg.Daemon.StateDir
+	dir := b.dir
 	info, err := os.Stat(filepath.Join(dir, "toold.db"))
 	if err != nil {
 		return err
 	}
-	if err := b.daemon.manager.Collector.Room(info.Size()); err != nil {
+	if err := b.room(info.Size()); err != nil {
 		return err
 	}
 	db := filepath.Join(dir, "backup.db")
@@ -55,7 +56,7 @@ func (b *backups) write(ctx context.Context, to io.Writer) error {
 	if err != nil {
 		return err
 	}
-	files, err := record.Files(b.daemon.cfg.AuditPath())
+	files, err := record.Files(b.audit)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -227,7 +227,7 @@ func (d *daemon) newManager() error {
 	}
 	d.server, err = server.New(server.Config{
 		API: d.api(drivers, st, tools, trees), Identity: identity(d.cfg), Log: d.log, Version: versionInfo(drivers.ripgrep), Metrics: d.metrics.Handler(), Reload: d.reload, Settings: d.settings, MCPWait: d.mcpWait,
-		Backup:    (&backups{daemon: d, store: st, turn: make(chan struct{}, 1)}).write,
+		Backup:    (&backups{dir: d.cfg.Daemon.StateDir, audit: d.cfg.AuditPath(), room: d.manager.Collector.Room, store: st, turn: make(chan struct{}, 1)}).write,
 		Requests:  budget.New(requests),
 		MayChange: d.manager.MayChange,
 	})

@@ -86,7 +86,7 @@ func testAllowed(t *testing.T, r *rig) {
 // and the result of such a server name.
 func testPorts(t *testing.T, r *rig) {
 	s := r.session(client.SessionCreate{})
-	got := r.bash(s, "timeout 20 python3 -m http.server 8080")
+	got := r.bash(s, "timeout 60 python3 -m http.server 8080")
 	has(t, got, "Address already in use", "(in this session no program can listen on ports 21, 22, ", " 8080")
 	if got.Metadata["exit_code"] != float64(1) {
 		t.Errorf("%v", got.Metadata)
@@ -95,7 +95,7 @@ func testPorts(t *testing.T, r *rig) {
 	if err != nil || !strings.Contains(brief, "No program can listen on ports 21, 22, ") || !strings.Contains(brief, " 8080") {
 		t.Errorf("%s, %v", brief, err)
 	}
-	free := r.bash(s, "python3 -m http.server 18080 & for i in $(seq 100); do curl -sS http://127.0.0.1:18080/ && exit; sleep 0.1; done; exit 1")
+	free := r.bash(s, "python3 -m http.server 18080 & for i in $(seq 300); do curl -sS http://127.0.0.1:18080/ && exit; sleep 0.1; done; exit 1")
 	if free.IsError || strings.Contains(free.Output, "no program can listen") {
 		t.Errorf("another port: %s", free.Output)
 	}
