@@ -124,7 +124,8 @@ func newBackupRestoreCommand(a *app) *cobra.Command {
 		Long: `Put a backup into the state directory that the configuration names, or into DIR, which
 must be empty or missing, and check the audit log. Start toold then: calls, outputs,
 approvals for always and the audit log are there again. Sessions that were live are lost,
-as their sandboxes are not in a backup.
+as their sandboxes are not in a backup. Where audit.path is configured, put the files of
+DIR/audit there, by that name.
 
 Where the daemon that was backed up goes on, on this host or another one with the same
 Engine, --new-name tells the two apart.`,

@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -56,14 +58,8 @@ func (b *backups) write(ctx context.Context, to io.Writer) error {
 	if err != nil {
 		return err
 	}
-	files, err := record.Files(b.audit)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := b.addAudit(t); err != nil {
 		return err
-	}
-	for _, f := range files {
-		if err := t.add(f, "audit/"+filepath.Base(f)); err != nil {
-			return err
-		}
 	}
 	text, err := json.Marshal(client.BackupInfo{Version: 1, Toold: version, Made: time.Now().UTC(), Files: t.files})
 	if err != nil {
@@ -76,6 +72,59 @@ func (b *backups) write(ctx context.Context, to io.Writer) error {
 		return err
 	}
 	return t.tar.Close()
+}
+
+// addAudit adds the files of the audit log as they are at one time, by the names that it has in a
+// state directory: one that is full gets another name while those before it are read.
+func (b *backups) addAudit(t *backupTar) error {
+	files, err := b.auditFiles()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}()
+	ext := filepath.Ext(b.audit)
+	stem := strings.TrimSuffix(filepath.Base(b.audit), ext)
+	for _, f := range files {
+		number := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(f.Name()), stem), ext)
+		ext := filepath.Ext(record.DefaultName)
+		if err := t.addFile(f, "audit/"+strings.TrimSuffix(record.DefaultName, ext)+number+ext); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// auditFiles opens them.
+func (b *backups) auditFiles() ([]*os.File, error) {
+	for range 10 { // looks, between which files may have got other names
+		names, err := record.Files(b.audit)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		var files []*os.File
+		for _, name := range names {
+			f, oerr := os.Open(name)
+			if oerr != nil {
+				err = errors.Join(err, oerr)
+				break
+			}
+			files = append(files, f)
+		}
+		if again, lerr := record.Files(b.audit); lerr == nil && err == nil && slices.Equal(names, again) {
+			return files, nil
+		}
+		for _, f := range files {
+			_ = f.Close()
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return nil, fault.Overloaded.Errorf("the audit log begins new files faster than they are read").Next("try again")
 }
 
 type backupTar struct {
@@ -114,6 +163,10 @@ func (t *backupTar) add(path, as string) error {
 		return err
 	}
 	defer f.Close()
+	return t.addFile(f, as)
+}
+
+func (t *backupTar) addFile(f *os.File, as string) error {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() && !info.IsDir() {
 		return err
@@ -128,7 +181,7 @@ func (t *backupTar) add(path, as string) error {
 	}
 	t.files++
 	if _, err := io.CopyN(t.tar, f, info.Size()); err != nil { // what is appended now is of the next backup
-		return fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return nil
 }
