@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/BurntSushi/toml"
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
@@ -58,11 +57,7 @@ func readProject(name string) (*project, error) {
 	if len(text) > maxProject {
 		return nil, usagef("--project %s: it has more than %s", name, bytesShort(maxProject))
 	}
-	var keys map[string]any
-	_, err = tomltext.ParseShallow(name, text, projectDepth)
-	if err == nil { // it costs little
-		err = toml.Unmarshal(text, &keys)
-	}
+	doc, err := tomltext.ParseShallow(name, text, projectDepth)
 	if err != nil {
 		at := ""
 		if e, ok := errors.AsType[*tomltext.Error](err); ok && len(e.Problems) > 0 && e.Problems[0].Line > 0 {
@@ -71,8 +66,8 @@ func readProject(name string) (*project, error) {
 		return nil, usagef("--project %s: it is not TOML%s, or nested deeper than %d tables", name, at, projectDepth)
 	}
 	p := &project{}
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		p.take(key, keys[key])
+	for _, key := range slices.Sorted(maps.Keys(doc.Values)) {
+		p.take(key, doc.Values[key])
 	}
 	return p, nil
 }
