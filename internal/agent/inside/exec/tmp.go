@@ -45,16 +45,23 @@ func (p *Programs) FreeTmp(ctx context.Context, least int64, dirs ...string) err
 // inMemory is how many bytes are in file systems in memory.
 func inMemory(dirs []string) (sum int64) {
 	for _, dir := range dirs {
-		var st unix.Statfs_t
-		if InMemory(dir) && unix.Statfs(dir, &st) == nil {
-			sum += int64(st.Blocks-st.Bfree) * st.Bsize
-		}
+		used, _ := memoryOf(dir)
+		sum += used
 	}
 	return sum
 }
 
 // InMemory reports whether what is in a directory takes memory and no disk; "" is none.
 func InMemory(dir string) bool {
+	_, is := memoryOf(dir)
+	return is
+}
+
+// memoryOf is how many bytes are in a directory's file system, if that is in memory.
+func memoryOf(dir string) (used int64, is bool) {
 	var st unix.Statfs_t
-	return dir != "" && unix.Statfs(dir, &st) == nil && st.Type == unix.TMPFS_MAGIC
+	if dir == "" || unix.Statfs(dir, &st) != nil || st.Type != unix.TMPFS_MAGIC {
+		return 0, false
+	}
+	return int64(st.Blocks-st.Bfree) * st.Bsize, true
 }
