@@ -2,7 +2,6 @@ package session
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,16 +11,7 @@ import (
 // TestCopiedState: a daemon whose state directory is a copy of that of another one, which is stopped,
 // takes nothing of the ranges of uids of the sessions that live on, and the other one has them again.
 func TestCopiedState(t *testing.T) {
-	one, two := newHouse(t), newHouse(t)
-	one.uids = filepath.Join(t.TempDir(), "uids")
-	two.uids = one.uids
-	alive := map[uint32]bool{}
-	inUse := func(base uint32) (string, error) {
-		if alive[base] {
-			return "a process", nil
-		}
-		return "", nil
-	}
+	one, two, alive, inUse := twoHouses(t)
 	if err := one.build().start(t, inUse); err != nil {
 		t.Fatal(err)
 	}

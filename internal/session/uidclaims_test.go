@@ -14,19 +14,24 @@ import (
 // rangeOf is the first uid of a session.
 func rangeOf(h *house, s *client.Session) uint32 { return h.host.box(s.ID).spec.UIDBase }
 
-// Daemons that were given the same uids never have one range at once: not while both
-// run, not when one was killed and its sessions live on, and not when it comes back.
-func TestTwoDaemonsOneRange(t *testing.T) {
-	one, two := newHouse(t), newHouse(t)
+// twoHouses are those of two daemons that were given the same uids, and which ranges processes live in.
+func twoHouses(t *testing.T) (one, two *house, alive map[uint32]bool, inUse func(base uint32) (string, error)) {
+	t.Helper()
+	one, two, alive = newHouse(t), newHouse(t), map[uint32]bool{}
 	one.uids = filepath.Join(t.TempDir(), "uids")
 	two.uids = one.uids
-	alive := map[uint32]bool{}
-	inUse := func(base uint32) (string, error) {
+	return one, two, alive, func(base uint32) (string, error) {
 		if alive[base] {
 			return "a process", nil
 		}
 		return "", nil
 	}
+}
+
+// Daemons that were given the same uids never have one range at once: not while both
+// run, not when one was killed and its sessions live on, and not when it comes back.
+func TestTwoDaemonsOneRange(t *testing.T) {
+	one, two, alive, inUse := twoHouses(t)
 	for _, h := range []*house{one, two} {
 		if err := h.build().start(t, inUse); err != nil {
 			t.Fatal(err)
