@@ -67,9 +67,7 @@ func (b box) claim(_ context.Context, pl *plan) error {
 		}
 		sw := &pl.spec.Worktree
 		sw.Source, sw.UID, sw.GID = d.File, d.UID, d.GID
-		if err := pl.hold(w.Source, w.Target, d.File, &b.roster.mounts); err != nil {
-			return err
-		}
+		pl.hold(d, w.Target, &b.roster.mounts)
 		for _, l := range d.Linked {
 			sw.Linked = append(sw.Linked, sandbox.Linked(l))
 		}
@@ -88,14 +86,12 @@ func (b box) claim(_ context.Context, pl *plan) error {
 		if pl.req.Mounts[i].Mode == client.MountCow {
 			continue // caching has it
 		}
-		m, err := b.roster.pinMount(pl, &pl.req.Mounts[i])
+		d, err := b.roster.pinMount(pl, &pl.req.Mounts[i])
 		if err != nil {
 			return err
 		}
-		pl.spec.Mounts = append(pl.spec.Mounts, m)
-		if err := pl.hold(pl.req.Mounts[i].Source, m.Target, m.Source, &b.roster.mounts); err != nil {
-			return err
-		}
+		pl.spec.Mounts = append(pl.spec.Mounts, mountOf(d, pl.req.Mounts[i].Target))
+		pl.hold(d, pl.req.Mounts[i].Target, &b.roster.mounts)
 	}
 	return nil
 }

@@ -69,16 +69,12 @@ func checkCachePlaces(pl *plan) error {
 // claimMount makes of a mount of mode cow what a cache is that begins with a directory of the
 // host. Its target is its name, which no cache can have.
 func (c caching) claimMount(pl *plan, mt *client.Mount) error {
-	m, err := c.roster.pinMount(pl, mt)
+	d, err := c.roster.pinMount(pl, mt)
 	if err != nil {
 		return err
 	}
-	pl.caches.mounts = append(pl.caches.mounts, m) // which has it closed
-	from, err := worktree.SourceOf(mt.Source, m.Source)
-	if err != nil {
-		return err
-	}
-	u := cache.Use{Name: mt.Target, Mode: client.CacheCow, Size: pl.disk, Dirs: []cache.Dir{{Name: "mount", From: &from}}, Mount: true}
+	pl.caches.mounts = append(pl.caches.mounts, mountOf(d, mt.Target)) // which has it closed
+	u := cache.Use{Name: mt.Target, Mode: client.CacheCow, Size: pl.disk, Dirs: []cache.Dir{{Name: "mount", From: &d.Source}}, Mount: true}
 	if err := c.roster.cfg.Trees.Bounded(); err != nil && pl.disk > 0 {
 		u.Size = 0
 		pl.notes = append(pl.notes, fmt.Sprintf("what is written at %s lies in the state directory: its size has no bound (%v)", mt.Target, err))
@@ -140,16 +136,10 @@ func (c caching) claimDir(pl *plan, set *cache.Setting, d *builtin.Dir, u *cache
 		if err != nil {
 			return fmt.Errorf("cache %s, from %s: %w", set.Name, d.Name, err)
 		}
-		m.Source, m.UID, m.GID = pinned.File, pinned.UID, pinned.GID
-		pl.caches.mounts = append(pl.caches.mounts, m) // which has it closed
-		what, err := worktree.SourceOf(source, pinned.File)
-		if err != nil {
-			return err
-		}
-		dir.From = &what
-	} else {
-		pl.caches.mounts = append(pl.caches.mounts, m)
+		m = mountOf(pinned, m.Target)
+		dir.From = &pinned.Source
 	}
+	pl.caches.mounts = append(pl.caches.mounts, m) // which has it closed
 	u.Dirs = append(u.Dirs, dir)
 	if u.Size > 0 {
 		pl.caches.places = append(pl.caches.places, store.CachePlace{Cache: set.Name, Target: m.Target, Size: u.Size})

@@ -26,16 +26,21 @@ func (s *Settings) worktreeRules(p auth.Principal) worktree.Rules {
 }
 
 // pinMount opens the source of a mount that a request asks for.
-func (dm *daemon) pinMount(pl *plan, mt *client.Mount) (m sandbox.Mount, err error) {
+func (dm *daemon) pinMount(pl *plan, mt *client.Mount) (*worktree.Directory, error) {
 	rules := worktree.Rules{Roots: pl.set.MountRoots}
 	if pl.set.free(pl.p) {
 		rules = worktree.Rules{AnyRoot: true}
 	}
 	d, err := dm.pinDirectory(pl.p, rules, mt.Source)
 	if err != nil {
-		return m, fmt.Errorf("mount source: %w", err)
+		return nil, fmt.Errorf("mount source: %w", err)
 	}
-	return sandbox.Mount{Source: d.File, Target: mt.Target, UID: d.UID, GID: d.GID}, nil
+	return d, nil
+}
+
+// mountOf is a pinned directory as a sandbox shows it.
+func mountOf(d *worktree.Directory, target string) sandbox.Mount {
+	return sandbox.Mount{Source: d.File, Target: target, UID: d.UID, GID: d.GID}
 }
 
 // pinDirectory opens a directory that a session of p's may be given. Administrators

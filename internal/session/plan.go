@@ -1,8 +1,6 @@
 package session
 
 import (
-	"os"
-
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/cache"
@@ -63,10 +61,8 @@ func (p *plan) close() {
 }
 
 // hold notes which directory of the host a session is given, and what is mounted in it.
-func (p *plan) hold(path, target string, f *os.File, mounts *worktree.Mounts) error {
-	is, err := worktree.SourceOf(path, f)
-	p.sources = append(p.sources, store.Source{Source: is, Target: target, Mounted: mounts.In(f)})
-	return err
+func (p *plan) hold(d *worktree.Directory, target string, mounts *worktree.Mounts) {
+	p.sources = append(p.sources, store.Source{Source: d.Source, Target: target, Mounted: mounts.In(d.File)})
 }
 
 // holdings are what parts hold of the host for a session, or for the request that makes it.

@@ -40,11 +40,10 @@ const (
 	isMounted = "something is mounted there"
 )
 
-// SourceOf says what an open directory is that was found at a path.
+// SourceOf says what an open directory is that was found at a path, over no link. Directory has it of one that
+// was pinned, perhaps over a link.
 func SourceOf(path string, f *os.File) (Source, error) {
 	s, _, err := statSource(path, f)
-	var at unix.Stat_t
-	s.Link = err == nil && unix.Lstat(path, &at) == nil && at.Mode&unix.S_IFMT == unix.S_IFLNK
 	return s, err
 }
 

@@ -11,17 +11,13 @@ import (
 // link that leads there is not the directory.
 func TestSourceByLink(t *testing.T) {
 	root, outside := tree(t)
-	source := func(path string) worktree.Source {
+	pin := func(path string) worktree.Source {
 		d, err := worktree.Pin(path, worktree.Rules{Roots: []string{path}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer d.Close()
-		s, err := worktree.SourceOf(path, d.File)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
+		return d.Source
 	}
 	is := func(when string, s worktree.Source, want string) {
 		t.Helper()
@@ -38,7 +34,7 @@ func TestSourceByLink(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := source(root + "/escape")
+	s := pin(root + "/escape")
 	is("a link", s, "")
 	relink("../outside", root+"/escape")
 	is("another link that leads there", s, "")
@@ -56,7 +52,7 @@ func TestSourceByLink(t *testing.T) {
 	}
 	is("the directory itself", s, "")
 
-	s = source(root + "/other")
+	s = pin(root + "/other")
 	if err := os.Rename(root+"/other", root+"/moved"); err != nil {
 		t.Fatal(err)
 	}

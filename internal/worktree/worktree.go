@@ -56,6 +56,8 @@ type Rules struct {
 type Directory struct {
 	*os.File        // opened with O_PATH
 	Path     string // absolute, without links, as it was when it was opened
+	// Source says what it is, for those who look at its path later.
+	Source Source
 	// UID and GID are whose rights a session may have below it: those of Rules.User,
 	// with the directory's group if he is in it, and without one the owner's.
 	UID, GID uint32
@@ -93,12 +95,12 @@ func Pin(source string, rules Rules) (*Directory, error) {
 	if err := rules.checkPlace(source); err != nil {
 		return nil, fmt.Errorf("%s: %w", source, err)
 	}
-	f, err := rules.open(root, source)
+	f, link, err := rules.open(root, source)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", source, err)
 	}
 	d := &Directory{File: f}
-	if err := d.look(rules.User); err != nil {
+	if err := d.look(source, link, rules.User); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", source, err), d.Close())
 	}
 	// By toold itself: the user may not be able to see what is forbidden.
@@ -151,10 +153,10 @@ func (r Rules) rootOf(source string) (string, error) {
 	}
 }
 
-// open opens source beneath root with the user's rights.
-func (r Rules) open(root, source string) (f *os.File, err error) {
+// open opens source beneath root with the user's rights, and says whether it is a link.
+func (r Rules) open(root, source string) (f *os.File, link bool, err error) {
 	err = r.asUser(func() (err error) {
-		if f, err = open(root, source); err == nil && r.User != nil {
+		if f, link, err = open(root, source); err == nil && r.User != nil {
 			err = r.checkAccess(f)
 		}
 		return err
@@ -165,7 +167,7 @@ func (r Rules) open(root, source string) (f *os.File, err error) {
 	if r.User != nil && errors.Is(err, unix.EACCES) && !errors.Is(err, ErrReadOnly) {
 		err = fmt.Errorf("%w: user %d may not open it: %w", ErrNotAllowed, r.User.UID, unix.EACCES)
 	}
-	return f, err
+	return f, link, err
 }
 
 // checkAccess asks the kernel what the thread's user may do: a directory can be
@@ -184,16 +186,21 @@ func (r Rules) checkAccess(f *os.File) error {
 	return nil
 }
 
-// open opens source beneath root, over no link.
-func open(root, source string) (*os.File, error) {
-	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
+// open opens source beneath root, over no link but the root itself, and says whether it is that.
+func open(root, source string) (f *os.File, link bool, err error) {
+	const flags = unix.O_PATH | unix.O_DIRECTORY
+	dir, err := os.OpenFile(root, flags|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, unix.ENOTDIR) {
+		dir, err = os.OpenFile(root, flags, 0)
+		link = source == root
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: root: %w", ErrInvalidPath, err)
+		return nil, false, fmt.Errorf("%w: root: %w", ErrInvalidPath, err)
 	}
 	defer dir.Close()
 	rel, err := filepath.Rel(root, source)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalidPath, err)
+		return nil, false, fmt.Errorf("%w: %w", ErrInvalidPath, err)
 	}
 	fd, err := unix.Openat2(int(dir.Fd()), rel, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
@@ -201,15 +208,15 @@ func open(root, source string) (*os.File, error) {
 	})
 	switch {
 	case errors.Is(err, unix.ELOOP):
-		return nil, fmt.Errorf("%w: a symbolic link is on the way; name the directory itself", ErrInvalidPath)
+		return nil, false, fmt.Errorf("%w: a symbolic link is on the way; name the directory itself", ErrInvalidPath)
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrInvalidPath, err)
+		return nil, false, fmt.Errorf("%w: %w", ErrInvalidPath, err)
 	}
-	return os.NewFile(uintptr(fd), source), nil
+	return os.NewFile(uintptr(fd), source), link, nil
 }
 
-// look reads whose the directory is and where it really is.
-func (d *Directory) look(user *thread.User) error {
+// look reads what the directory is that was found at source, whose, and where it really is.
+func (d *Directory) look(source string, link bool, user *thread.User) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(d.Fd()), &st); err != nil {
 		return err
@@ -225,6 +232,10 @@ func (d *Directory) look(user *thread.User) error {
 		}
 	}
 	var err error
+	if d.Source, err = SourceOf(source, d.File); err != nil {
+		return err
+	}
+	d.Source.Link = link
 	d.Path, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", d.Fd()))
 	return err
 }

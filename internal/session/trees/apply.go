@@ -226,6 +226,7 @@ func (x *subject) source(ctx context.Context, p auth.Principal) (*os.File, threa
 		return nil, owner, err
 	}
 	now, err := worktree.SourceOf(x.tree.Source.Path, f)
+	now.Link = x.tree.Source.Link
 	if err == nil && now != x.tree.Source {
 		err = fault.Conflict.Errorf("somebody is moving %s", plain.Name(x.tree.Source.Path)).Next("try again")
 	}
