@@ -19,16 +19,16 @@ var errAsBefore = errors.New("all is as before")
 // nothing was mounted in them: no sandbox sees what comes there later.
 // One that is not goes on to be what the session works in, though nobody may see it there: notes, an
 // event and each call say so, until it is back. Of one that cannot be looked at nothing new is said.
-func lookAtSources(s *Session) {
+func lookAtSources(s *Session, see func(*Session, []store.Source) []store.Source) {
 	row := s.Row()
-	if slices.Equal(seeSources(s, row.Sources), row.Sources) {
+	now := see(s, row.Sources) // which may take its time: nothing is held meanwhile
+	if slices.Equal(now, row.Sources) {
 		return
 	}
 	var events []client.Event
 	err := s.writeTelling(func(r *store.Session) error {
-		now := seeSources(s, r.Sources)
-		if slices.Equal(now, r.Sources) {
-			return errAsBefore // another call has seen it too
+		if !slices.Equal(r.Sources, row.Sources) {
+			return errAsBefore // another call has told what it saw: the next one looks again
 		}
 		notes := remark.Astray(r)
 		r.Notes = slices.DeleteFunc(slices.Clone(r.Notes), func(n string) bool { return slices.Contains(notes, n) })

@@ -151,3 +151,37 @@ func TestMountedInSource(t *testing.T) {
 	fromCache()
 	told()
 }
+
+// TestSourcesSeenApart: who looks at the directories of a session, whose file systems may hang, keeps nobody
+// from changing it, and what another call has told meanwhile stays.
+func TestSourcesSeenApart(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	source := t.TempDir()
+	h.set.WorktreeRoots = []string{source}
+	h.open()
+	made := h.create(mounter, client.SessionCreate{Worktree: client.Worktree{Source: source, Mode: client.WorktreeRO}})
+	s := h.m.liveByID(made.ID)
+	sees := func(is string) func(*Session, []store.Source) []store.Source {
+		return func(_ *Session, sources []store.Source) []store.Source {
+			now := slices.Clone(sources)
+			now[0].Is = is
+			return now
+		}
+	}
+	lookAtSources(s, func(s *Session, sources []store.Source) []store.Source {
+		if !s.writing.TryLock() {
+			t.Fatal("nobody can change the session while its directories are looked at")
+		}
+		s.writing.Unlock()
+		lookAtSources(s, sees("nothing is there"))
+		return sees("another directory is there")(s, sources)
+	})
+	if row := s.Row(); row.Sources[0].Is != "nothing is there" || len(row.Notes) == 0 {
+		t.Errorf("the row has %+v and the notes %q", row.Sources, row.Notes)
+	}
+	lookAtSources(s, sees(""))
+	if row := s.Row(); row.Sources[0].Is != "" {
+		t.Errorf("it is back, and the row has %+v", row.Sources)
+	}
+}

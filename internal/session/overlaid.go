@@ -66,7 +66,7 @@ func (o overlaid) Find(ctx context.Context, p auth.Principal, idOrName string) (
 	if s == nil {
 		return row, nil, err
 	}
-	lookAtSources(s)
+	lookAtSources(s, seeSources)
 	live := s.Row()
 	return &live, s, nil
 }

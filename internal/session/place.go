@@ -29,7 +29,7 @@ func (s *Session) Fate() (client.SessionState, string) {
 // Attend implements call.Place.
 func (s *Session) Attend() {
 	s.heart.Attend()
-	lookAtSources(s)
+	lookAtSources(s, seeSources)
 }
 
 // Leave implements call.Place.
