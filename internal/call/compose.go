@@ -258,15 +258,7 @@ func (t report) lookTools(profile string) string {
 
 // findFull tells that the program failed for want of room, if it did, or which place is full.
 func (t report) findFull(ct output.Cut, o *outcome, session *store.Session) {
-	var caches []remark.Room
-	for _, c := range session.CachePlaces {
-		room := remark.Room{Place: c.Target, Size: c.Size, Of: "the size of the cache " + c.Cache, Raise: "[[cache]] size"}
-		if c.Cache == "" {
-			room.Of, room.Raise = "limits.disk", "disk"
-		}
-		caches = append(caches, room)
-	}
-	ended, text := remark.Full(o.Exit, ct.Head, ct.Tail, &session.Session, session.HomeDisk, caches...)
+	ended, text := remark.Full(o.Exit, ct.Head, ct.Tail, session)
 	switch {
 	case ended != nil:
 		r := *o.Result

@@ -365,9 +365,9 @@ func TestLimitsEndPrograms(t *testing.T) {
 	s := h.create(alice, client.SessionCreate{})
 	box := h.host.box(s.ID)
 	for _, tt := range []struct{ command, reason, last string }{
-		{"echo x; oom", "memory", "out of memory (limit 64 MiB); do less at once, or have the session made with --limit memory=SIZE"},
+		{"echo x; oom", "memory", "out of memory (limit 64MiB); do less at once, or have the session made with --limit memory=SIZE"},
 		{"echo x; forkbomb", "pids", "too many processes (limit 100); start fewer at once, or have the session made with --limit pids=N"},
-		{"echo x; agentoom", "memory", "out of memory (limit 64 MiB); do less at once, or have the session made with --limit memory=SIZE"},
+		{"echo x; agentoom", "memory", "out of memory (limit 64MiB); do less at once, or have the session made with --limit memory=SIZE"},
 		{"echo x; agentforkbomb", "pids", "too many processes (limit 100); start fewer at once, or have the session made with --limit pids=N"},
 		{"echo x; exit 1", "exit", "exit code 1"},
 		{"echo x; signal SIGSEGV", "signal", "killed by SIGSEGV"},
@@ -400,7 +400,7 @@ func TestLimitsEndPrograms(t *testing.T) {
 	// A tolerated kill is not made into a failure, but told, once.
 	box.oom.Add(1)
 	box.pids.Add(7)
-	want := "ok\n(exit code 0, but processes were killed: out of memory (limit 64 MiB))\n" +
+	want := "ok\n(exit code 0, but processes were killed: out of memory (limit 64MiB))\n" +
 		"(exit code 0, but processes could not be started: too many processes (limit 100))"
 	for _, want := range []string{want, "ok\n"} {
 		if c := h.call(s.ID, bashCall("long; echo ok")); c.IsError || c.Metadata["reason"] != "exit" || c.Output != want {

@@ -98,11 +98,8 @@ func (b *Toolbox) sessionFacts(ctx context.Context, p auth.Principal, row *store
 	w := row.Worktree
 	f := &tool.SessionFacts{
 		Worktree: run.SearchTitle(w.Target), ReadOnly: w.Mode == client.WorktreeRO,
-		Limits: limitWords(&row.Limits), Shell: run.SearchTitle(strings.Join(b.settings.Load().ShellOf(row), " ")),
+		Shell:   run.SearchTitle(strings.Join(b.settings.Load().ShellOf(row), " ")),
 		Network: "The network is: " + row.Network.Mode + ".",
-	}
-	if n, _ := remark.Instances(&row.Session, os.DirFS("/")); n > 0 {
-		f.Limits = append(f.Limits, fmt.Sprintf("%d inotify instances, which programs that watch files take", n))
 	}
 	switch row.Network.Mode {
 	case client.NetworkRules:
@@ -115,17 +112,20 @@ func (b *Toolbox) sessionFacts(ctx context.Context, p auth.Principal, row *store
 	}
 	f.Writable = append(f.Writable, sandbox.Home, "/tmp")
 	s, err := b.find(p, row.ID)
+	if err == nil { // else it is over
+		image := s.heldImage()
+		f.Layer = image != nil && image.Root != nil
+	}
+	f.Limits = limitWords(row, f.Layer)
 	if err != nil {
-		return f // it is over
+		return f
 	}
 	if ports := remark.PortWords(&row.Session, portsOf(s.judge.Rules(row.Profile).Stack())); ports != "" {
 		f.Network += " No program can listen on " + ports + ", which the rules take."
 	}
-	image := s.heldImage()
-	f.Layer = image != nil && image.Root != nil
 	e, err := s.Errand()
 	if err == nil {
-		err = look{Errand: e, dirs: programDirs(b.settings.Load().Path, image)}.around(ctx, row, f)
+		err = look{Errand: e, dirs: programDirs(b.settings.Load().Path, s.heldImage())}.around(ctx, row, f)
 	}
 	if err != nil {
 		s.log.Warn("look for programs to name in descriptions", "error", err)
@@ -133,9 +133,9 @@ func (b *Toolbox) sessionFacts(ctx context.Context, p auth.Principal, row *store
 	return f
 }
 
-// limitWords lists the limits that a program may run into.
-func limitWords(l *client.Limits) []string {
-	var all []string
+// limitWords lists the limits that a program may run into. root says that it may write to / too.
+func limitWords(row *store.Session, root bool) (all []string) {
+	l := &row.Limits
 	add := func(set bool, format string, v any) {
 		if set {
 			all = append(all, fmt.Sprintf(format, v))
@@ -145,15 +145,14 @@ func limitWords(l *client.Limits) []string {
 	add(l.CPUs > 0 && l.CPUs != 1, "%v CPUs", l.CPUs)
 	add(l.Memory > 0, "%v of memory for all programs together", l.Memory)
 	add(l.PIDs > 0, "%d processes and threads", l.PIDs)
-	add(l.Tmp > 0, "%v in /tmp", l.Tmp)
-	add(l.Tmp > 0 && l.Disk == 0, "%v in "+sandbox.Home, 3*l.Tmp) // else it is on the disk
-	add(l.Disk > 0 && l.Tmp > 0, "%v on disk", l.Disk)
-	add(l.Disk > 0 && l.Tmp == 0, "%v on disk, with /tmp and "+sandbox.Home+" together", l.Disk)
+	all = append(all, remark.Sizes(row, root)...)
 	add(l.FileSize > 0, "%v for one file", l.FileSize)
 	add(l.OpenFiles > 0, "%d open files of one program", l.OpenFiles)
 	add(l.Output > 0, "%v of output of one command", l.Output)
 	add(l.Calls == 1, "%d call at once", l.Calls)
 	add(l.Calls > 1, "%d calls at once", l.Calls)
+	instances, _ := remark.Instances(&row.Session, os.DirFS("/"))
+	add(instances > 0, "%d inotify instances, which programs that watch files take", instances)
 	return all
 }
 

@@ -45,7 +45,7 @@ func TestRealFullPlaces(t *testing.T) {
 		{"gcc -c /dev/shm/big.c -o /tmp/big.o", "disk", "/tmp", "16MiB, limits.tmp"},
 		{"echo it said no space left on device; exit 6", "exit", "", "exit code 6"},
 		// It is a part of the memory.
-		{"rm /dev/shm/*; head -c 60M /dev/zero >/dev/shm/x; head -c 100M /dev/zero | tail -c 90M", "memory", "", "out of memory (limit 128 MiB)"},
+		{"rm /dev/shm/*; head -c 60M /dev/zero >/dev/shm/x; head -c 100M /dev/zero | tail -c 90M", "memory", "", "out of memory (limit 128MiB)"},
 		// The exit code of a pipe is its last command's.
 		{"rm -f /tmp/*; cp /dev/zero /tmp/x 2>&1 | cat", "exit", "", "[/tmp is full (16MiB, limits.tmp, which --limit tmp= sets)]"},
 		{"rm /tmp/x; cp /dev/zero /tmp/x 2>&1 | cat; rm /tmp/x", "exit", "", "[the output says that no space was left in /tmp (16MiB, limits.tmp"},
@@ -96,7 +96,7 @@ func TestRealTmpOnDisk(t *testing.T) {
 		}
 	}
 	brief, err := m.Tools.Brief(t.Context(), alice, s.ID)
-	if err != nil || !strings.Contains(brief, "32MiB on disk, with /tmp and /home/tool together") || !strings.Contains(brief, "inotify instances") {
+	if err != nil || !strings.Contains(brief, "32MiB in /home/tool and /tmp together") || !strings.Contains(brief, "inotify instances") {
 		t.Errorf("%s, %v", brief, err)
 	}
 }

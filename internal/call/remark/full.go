@@ -9,6 +9,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/inside"
+	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -18,13 +19,14 @@ type Room struct {
 	Size  client.Size // 0 = it is the host's
 	Of    string      // what the size follows from
 	Raise string      // the limit that makes it larger, or a setting: "[[cache]] size"
+	// Disk has it together with other places, "" for a file system of its own.
+	Disk string
 }
 
-// roomsOf are those of a session, the innermost first. homeDisk says where the home directory
-// lies.
-func roomsOf(row *client.Session, homeDisk bool) []Room {
+// roomsOf are those of a session, the innermost first.
+func roomsOf(row *store.Session) []Room {
 	l, w := &row.Limits, &row.Worktree
-	sizes, disk, err := inside.SizeTmpfs(*l, &sandbox.Worktree{Mode: w.Mode, Target: w.Target}, homeDisk)
+	sizes, disk, err := inside.SizeTmpfs(*l, &sandbox.Worktree{Mode: w.Mode, Target: w.Target}, row.HomeDisk)
 	if err != nil {
 		return nil // no session has such limits
 	}
@@ -43,29 +45,65 @@ func roomsOf(row *client.Session, homeDisk bool) []Room {
 	case len(disk.Places) > 1:
 		onDisk = "limits.disk for /tmp and the home directory together"
 	}
-	var all []Room
+	all := cachesOf(row)
 	for _, p := range disk.Places {
-		all = append(all, Room{p.Target, disk.Size, onDisk, "disk"})
+		all = append(all, Room{p.Target, disk.Size, onDisk, "disk", "home"})
 	}
 	for _, m := range sizes.Memories(w.Target) {
 		raise := "tmp"
 		if m.Target == shared {
 			raise = "memory"
 		}
-		all = append(all, Room{m.Target, m.Size, of[m.Target], raise})
+		all = append(all, Room{m.Target, m.Size, of[m.Target], raise, ""})
 	}
 	switch {
 	case w.Mode == client.WorktreeEmpty: // it is among them
 	case w.Mode == client.WorktreeOverlay && l.Disk > 0:
-		all = append(all, Room{w.Target, l.Disk, "limits.disk", "disk"})
+		all = append(all, Room{w.Target, l.Disk, "limits.disk", "disk", ""})
 	default:
-		all = append(all, Room{w.Target, 0, "a directory of the host, whose disk is full", ""})
+		all = append(all, Room{w.Target, 0, "a directory of the host, whose disk is full", "", ""})
 	}
 	if l.Disk > 0 {
-		all = append(all, Room{"/", l.Disk, "limits.disk", "disk"})
+		all = append(all, Room{"/", l.Disk, "limits.disk", "disk", ""})
 	}
 	// A name that has another one in it comes first: /home/tool/tmp/x is no file of /tmp.
 	slices.SortStableFunc(all, func(a, b Room) int { return len(b.Place) - len(a.Place) })
+	return all
+}
+
+// cachesOf are the places of a session's caches that have a bound.
+func cachesOf(row *store.Session) (all []Room) {
+	for _, c := range row.CachePlaces {
+		room := Room{Place: c.Target, Size: c.Size, Of: "the size of the cache " + c.Cache, Raise: "[[cache]] size"}
+		if c.Cache == "" {
+			room.Of, room.Raise = "limits.disk", "disk"
+		}
+		all = append(all, room)
+	}
+	return all
+}
+
+// Sizes says how much the places hold that programs of a session write to, those of one disk together. root says
+// that they write to / too.
+func Sizes(row *store.Session, root bool) (all []string) {
+	rooms := roomsOf(row)
+	for i, r := range rooms {
+		together := func(o Room) bool { return o == r || r.Disk != "" && o.Disk == r.Disk }
+		if r.Size == 0 || r.Place == "/" && !root || slices.IndexFunc(rooms, together) < i {
+			continue
+		}
+		var places []string
+		for _, o := range rooms[i:] {
+			if together(o) {
+				places = append(places, o.Place)
+			}
+		}
+		words := fmt.Sprintf("%s in %s", r.Size, strings.Join(places, " and "))
+		if len(places) > 1 {
+			words += " together"
+		}
+		all = append(all, words)
+	}
 	return all
 }
 
@@ -80,7 +118,7 @@ var noSpace = []string{"no space left on device", "database or disk is full"}
 // long): both together are, or that the place is named in the same line, for what
 // was full while it ran and then cleaned up. A program that has not failed, as far as its exit code
 // says (that of a pipe is its last command's), has a note at most.
-func Full(exit *run.Exit, head, tail string, row *client.Session, homeDisk bool, more ...Room) (ended *run.Exit, text string) {
+func Full(exit *run.Exit, head, tail string, row *store.Session) (ended *run.Exit, text string) {
 	if exit.Reason != run.ReasonExit && exit.Reason != run.ReasonSignal {
 		return nil, ""
 	}
@@ -92,7 +130,7 @@ func Full(exit *run.Exit, head, tail string, row *client.Session, homeDisk bool,
 	if line == "" && exit.Full == "" && !bus {
 		return nil, ""
 	}
-	rooms := append(more, roomsOf(row, homeDisk)...)
+	rooms := roomsOf(row)
 	full := slices.IndexFunc(rooms, func(r Room) bool { return r.Place == exit.Full })
 	// Places may share a disk; the one that is named is meant.
 	named := slices.IndexFunc(rooms, func(r Room) bool { return r.Place != "/" && strings.Contains(line, strings.ToLower(r.Place)+"/") })
