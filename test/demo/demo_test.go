@@ -79,7 +79,7 @@ func TestEveryTierGivesTheSameAnswers(t *testing.T) {
 			if want == "" {
 				want = got
 				// What holds nothing compares well with anything.
-				for _, text := range []string{"out of memory (limit 512 MiB)", "all 200 lines, in order, once", "back at cp_ID…", "applied: README.md; left out: 0", "completed, allow by apr_ID", ": ended"} {
+				for _, text := range []string{"out of memory (limit 512MiB)", "all 200 lines, in order, once", "back at cp_ID…", "applied: README.md; left out: 0", "completed, allow by apr_ID", ": ended"} {
 					if !strings.Contains(got, text) {
 						t.Errorf("it does not show %q:\n%s", text, got)
 					}

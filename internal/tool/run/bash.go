@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -363,17 +364,15 @@ func seconds(d time.Duration) string {
 	return strings.TrimRight(strings.TrimRight(s, "0"), ".") + "s"
 }
 
-// binarySize writes n in the largest unit of which it is a whole multiple, or
-// with one decimal.
+// binarySize writes n as limits are written: in the largest unit of which it is a whole multiple.
 func binarySize(n int64) string {
-	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
-	f, i := float64(n), 0
-	for f >= 1024 && i < len(units)-1 {
-		f /= 1024
+	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB"}
+	i := 0
+	for n > 0 && n%1024 == 0 && i < len(units)-1 {
+		n /= 1024
 		i++
 	}
-	s := fmt.Sprintf("%.1f", f)
-	return strings.TrimSuffix(s, ".0") + " " + units[i]
+	return strconv.FormatInt(n, 10) + units[i]
 }
 
 // Metadata is what a result says about its program.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/tool/run/root"
 )
@@ -43,8 +44,8 @@ func TestTrailer(t *testing.T) {
 			"exit code 3\n(1 process in the background was killed, since a call ends with its command: start a server and use it in one command)",
 		},
 		{Exit{Reason: ReasonTimeout, BackgroundKilled: 7}, TrailerInfo{Timeout: time.Second}, "timed out after 1s (partial output above)"},
-		{Exit{Reason: ReasonMemory}, TrailerInfo{MemoryLimit: 2 << 30}, "out of memory (limit 2 GiB); do less at once, or have the session made with --limit memory=SIZE"},
-		{Exit{Reason: ReasonMemory}, TrailerInfo{MemoryLimit: 1536 << 20}, "out of memory (limit 1.5 GiB); do less at once, or have the session made with --limit memory=SIZE"},
+		{Exit{Reason: ReasonMemory}, TrailerInfo{MemoryLimit: 2 << 30}, "out of memory (limit 2GiB); do less at once, or have the session made with --limit memory=SIZE"},
+		{Exit{Reason: ReasonMemory}, TrailerInfo{MemoryLimit: 1536 << 20}, "out of memory (limit 1536MiB); do less at once, or have the session made with --limit memory=SIZE"},
 		{Exit{Reason: ReasonMemory}, TrailerInfo{}, "out of memory; do less at once, or have the session made with --limit memory=SIZE"},
 		{Exit{Reason: ReasonAborted}, TrailerInfo{}, "aborted"},
 		{Exit{Reason: ReasonOutputLimit}, TrailerInfo{}, "killed: it printed more than limits.output allows; print less, or write to a file"},
@@ -55,7 +56,7 @@ func TestTrailer(t *testing.T) {
 			"too many processes (limit 256); start fewer at once, or have the session made with --limit pids=N\n(1 process in the background was killed, since a call ends with its command: start a server and use it in one command)",
 		},
 		{Exit{Reason: ReasonExit, Refused: true}, TrailerInfo{PIDsLimit: 256}, "(exit code 0, but processes could not be started: too many processes (limit 256))"},
-		{Exit{Reason: ReasonExit, Starved: true}, TrailerInfo{MemoryLimit: 64 << 20}, "(exit code 0, but processes were killed: out of memory (limit 64 MiB))"},
+		{Exit{Reason: ReasonExit, Starved: true}, TrailerInfo{MemoryLimit: 64 << 20}, "(exit code 0, but processes were killed: out of memory (limit 64MiB))"},
 		{Exit{Reason: ReasonMemory, Host: "it took too much; take less"}, TrailerInfo{MemoryLimit: 1 << 20}, "stopped: it took too much; take less"},
 		{Exit{Reason: ReasonDisk, Code: 1}, TrailerInfo{}, "stopped: the disk of the host is nearly full; remove what is not needed, or have space freed there"},
 		{Exit{Reason: ReasonDisk, Code: 2, Full: "/tmp"}, TrailerInfo{Room: " (8 MiB)"}, "exit code 2: no space left in /tmp (8 MiB); remove files there or write elsewhere"},
@@ -383,5 +384,14 @@ func TestBashPaths(t *testing.T) {
 	cancel()
 	if _, err = (Bash{}).Prepare(ctx, env, json.RawMessage(`{"command":"a"}`)); err == nil {
 		t.Error("prepared after it was ended")
+	}
+}
+
+// TestBinarySize: a limit reads the same wherever it is named.
+func TestBinarySize(t *testing.T) {
+	for _, n := range []int64{0, 1, 1023, 1024, 1025, 64 << 10, 1536 << 20, 2 << 30, 2<<30 + 1, 1 << 40, 1 << 50} {
+		if got, want := binarySize(n), client.Size(n).String(); got != want {
+			t.Errorf("%d: %s, elsewhere %s", n, got, want)
+		}
 	}
 }
