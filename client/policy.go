@@ -105,8 +105,9 @@ type TenantUsage struct {
 	IOBytes       int64 `json:"io_bytes"`  // read from and written to block devices
 	OOMKills      int64 `json:"oom_kills"` // processes that the kernel killed for memory
 
-	// MoreSessions is how many sessions that ask for nothing may begin now, if each uses the memory
-	// and the disk that it may; MoreBound names what bounds that: "max_sessions", "memory" or "disk",
+	// MoreSessions is how many sessions that ask for nothing may begin now, if each uses the memory,
+	// the disk and the processes that it may, as those do that there are, and what the cgroup of the sessions
+	// has too; MoreBound names what bounds that: "max_sessions", "memory", "disk" or "processes",
 	// or says why none begins.
 	MoreSessions int    `json:"more_sessions"`
 	MoreBound    string `json:"more_bound"`

@@ -229,6 +229,13 @@ type Disks interface {
 	Disks() error
 }
 
+// Contained is a Driver whose sandboxes lie together in cgroups of this host that may have bounds of their own, as
+// those of a service or a container have.
+type Contained interface {
+	// Left is how many bytes of memory, and how many processes, these leave; math.MaxInt64 for no bound.
+	Left() (memory, pids int64)
+}
+
 // Late is a Sandbox that has its disks no sooner than they are needed: until then its home
 // directory is empty and read-only.
 type Late interface {

@@ -60,7 +60,8 @@ func TestDrain(t *testing.T) {
 func TestMoreSessions(t *testing.T) {
 	h := newHouse(t)
 	h.set.Tenants = map[string]Tenant{"few": {MaxSessions: 1}}
-	h.set.Limits.Memory = 1 << 30
+	h.set.Tenants["low"] = Tenant{MaxLimits: client.Limits{Memory: 512 << 20}}
+	h.set.Limits.Memory, h.set.MaxLimits.Memory = 2<<30, 1<<30
 	h.set.HostMemory = room.Floor{Bytes: 2 << 30}
 	m := h.build()
 	m.memory.look = func() (room.Volume, error) { return room.Volume{Free: 10<<30 + 5, Size: 32 << 30}, nil }
@@ -83,7 +84,30 @@ func TestMoreSessions(t *testing.T) {
 	if n, by := more("many"); n != 7 || by != "memory" { // 10 GiB without one and a half floors
 		t.Errorf("many: %d by %s", n, by)
 	}
+	if n, by := more("low"); n != 14 || by != "memory" { // each may have half as much at most
+		t.Errorf("low: %d by %s", n, by)
+	}
 	set := *m.settings.Load()
+	set.Limits.PIDs = 100
+	m.settings.Store(&set)
+	s, err := m.Create(t.Context(), alice, client.SessionCreate{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.host.box(s.ID).memory.Store(256 << 20)
+	if n, by := more("many"); n != 6 || by != "memory" { // of 7 GiB the session may still take 768 MiB
+		t.Errorf("beside a session: %d by %s", n, by)
+	}
+	h.host.leftMemory.Store(3 << 30)
+	if n, by := more("many"); n != 2 || by != "memory" {
+		t.Errorf("in a cgroup that has 3 GiB left: %d by %s", n, by)
+	}
+	h.host.leftPIDs.Store(250)
+	if n, by := more("many"); n != 1 || by != "processes" {
+		t.Errorf("in a cgroup that has 250 processes left: %d by %s", n, by)
+	}
+	h.host.leftMemory.Store(0)
+	h.host.leftPIDs.Store(0)
 	disk, err := room.At(m.disk.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -92,5 +116,14 @@ func TestMoreSessions(t *testing.T) {
 	m.settings.Store(&set)
 	if n, by := more("many"); n != 0 || by != "disk" {
 		t.Errorf("with a disk of the host's size: %d by %s", n, by)
+	}
+	set.Limits.Disk = client.Size(disk.Free / 4)
+	m.settings.Store(&set)
+	if n, by := more("many"); n != 3 && n != 4 || by != "disk" { // others write there too
+		t.Errorf("with a disk of a quarter of what is free: %d by %s", n, by)
+	}
+	m.liveByID(s.ID).promised.Store(disk.Free / 4 * 2) // made with the first call that writes
+	if n, by := more("many"); n != 1 && n != 2 || by != "disk" {
+		t.Errorf("where half of it is for a session: %d by %s", n, by)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"path"
@@ -29,6 +30,8 @@ type fakeHost struct {
 	onRules   func() // called when a worktree's rules file is looked for
 	onCreate  func() // called before a sandbox is made
 	onDestroy func() // called before a sandbox is removed
+
+	leftMemory, leftPIDs atomic.Int64 // by the cgroups of the sessions; 0 = no bound
 
 	mu      sync.Mutex // guards the fields below
 	boxes   map[string]*fakeBox
@@ -88,6 +91,11 @@ func (b *fakeBox) FileLocks(ctx context.Context, most int) (int, error) {
 }
 
 func (h *fakeHost) Name() string { return "fake" }
+
+// Left implements sandbox.Contained.
+func (h *fakeHost) Left() (memory, pids int64) {
+	return cmp.Or(h.leftMemory.Load(), math.MaxInt64), cmp.Or(h.leftPIDs.Load(), math.MaxInt64)
+}
 
 func (h *fakeHost) Runtimes(context.Context) ([]string, error) { return []string{"fake", "other"}, nil }
 

@@ -2,13 +2,19 @@ package session
 
 import (
 	"context"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/session/limits"
 	"github.com/toold/toold/internal/session/room"
+	"github.com/toold/toold/internal/session/trees"
 )
 
 const (
@@ -53,23 +59,29 @@ func (u *Usage) Usage(ctx context.Context) ([]client.TenantUsage, error) {
 // always the same ones that are left out.
 func (u *Usage) collectUsage(ctx context.Context) []client.TenantUsage {
 	memory, layers, disk := map[*tenant]int64{}, map[*tenant]int64{}, map[*tenant]int64{}
+	set := u.settings.Load()
+	free, err := u.left(set)
+	if err != nil {
+		free.why = err.Error()
+	}
 	for _, s := range u.live() {
 		used, layer := s.measure(ctx)
+		free.less(s, used)
 		memory[s.tenant] += used
 		layers[s.tenant] += layer
 		disk[s.tenant] += s.calls.Spilled.Load()
 	}
 	list := []client.TenantUsage{}
 	_, worktrees := u.Worktrees()
-	set := u.settings.Load()
-	here, why := u.fits(set)
 	for name := range set.Tenants {
 		u.tenant(name) // those that have done nothing yet are listed too
 	}
 	u.mu.RLock()
-	for _, t := range u.tenants {
+	tenants := slices.Collect(maps.Values(u.tenants))
+	u.mu.RUnlock()
+	for _, t := range tenants {
 		sessions, queued := t.places.Count()
-		more, bound := here, why
+		more, bound := u.fits(set, t, free)
 		if most := set.Tenants[t.Name].MaxSessions; most > 0 && most-sessions < more {
 			more, bound = max(0, most-sessions), "max_sessions"
 		}
@@ -81,38 +93,76 @@ func (u *Usage) collectUsage(ctx context.Context) []client.TenantUsage {
 			MaxSessions: set.Tenants[t.Name].MaxSessions, MaxCalls: set.Tenants[t.Name].MaxCalls, MaxRecordBytes: set.maxRecords(t.Name),
 		})
 	}
-	u.mu.RUnlock()
 	slices.SortFunc(list, func(a, b client.TenantUsage) int { return strings.Compare(a.Tenant, b.Tenant) })
 	return list
 }
 
-// fits is how many sessions that ask for nothing fit on this host, if each uses what it may, and
-// what bounds that.
-func (u *Usage) fits(set *Settings) (more int, bound string) {
+// spare is what this host has for sessions that begin.
+type spare struct {
+	memory, disk, pids int64
+	why                string // none begins; "" where some may
+}
+
+// less takes away what a session may still take, beside what it has.
+func (r *spare) less(s *Session, used int64) {
+	if _, here := s.driver.(sandbox.Contained); !here {
+		return
+	}
+	r.memory -= max(0, int64(s.limits.Memory)-used)
+	r.disk -= s.promised.Load()
+	r.pids -= s.limits.PIDs
+}
+
+// left is what there is beside what sessions have.
+func (u *Usage) left(set *Settings) (r spare, err error) {
 	if err := u.mayBegin(); err != nil {
-		return 0, err.Error()
+		return r, err
 	}
 	memory, err := u.memory.look()
 	if err != nil {
-		return 0, err.Error()
+		return r, err
 	}
 	disk, err := room.At(u.disk.dir)
 	if err != nil {
-		return 0, err.Error()
+		return r, err
 	}
 	if err := enough(set, disk, "the host's disk"); err != nil {
-		return 0, err.Error()
+		return r, err
 	}
 	floor := set.HostMemory.Of(memory.Size)
-	left, bound := memory.Free-floor-floor/2, "memory"
-	each := max(int64(set.Limits.Memory), 1)
-	if size := int64(set.Limits.Disk); size > 0 && set.DiskOvercommit > 0 {
-		u.disk.mu.Lock()
-		promised := int64(u.disk.promisedLocked())
-		u.disk.mu.Unlock()
-		if free := int64(set.DiskOvercommit*float64(disk.Free)) - promised; free/size < left/each {
-			left, each, bound = free, size, "disk"
+	r = spare{memory: memory.Free - floor - floor/2, disk: math.MaxInt64, pids: math.MaxInt64}
+	if d, err := u.driver(u.cfg.Driver); err == nil {
+		if d, ok := d.(sandbox.Contained); ok {
+			bytes, pids := d.Left()
+			r.memory, r.pids = min(r.memory, bytes), pids
 		}
 	}
-	return int(max(0, left/each)), bound
+	if set.DiskOvercommit > 0 {
+		u.disk.mu.Lock()
+		r.disk = int64(set.DiskOvercommit*float64(disk.Free)) - int64(u.disk.promisedLocked())
+		u.disk.mu.Unlock()
+	}
+	return r, nil
+}
+
+// fits is how many sessions of a tenant that ask for nothing may begin, if each uses what it may, and what bounds
+// that.
+func (u *Usage) fits(set *Settings, t *tenant, r spare) (more int, bound string) {
+	var l client.Limits
+	if _, err := limits.Fill(&l, u.bounds(auth.Principal{Tenant: t.Name}, set, trees.Seed{})); r.why == "" && err != nil {
+		r.why = err.Error()
+	}
+	if r.why != "" {
+		return 0, r.why
+	}
+	least := int64(math.MaxInt64)
+	for _, b := range []struct {
+		name       string
+		left, each int64
+	}{{"memory", r.memory, int64(l.Memory)}, {"disk", r.disk, int64(l.Disk)}, {"processes", r.pids, l.PIDs}} {
+		if n := max(0, b.left) / max(1, b.each); n < least {
+			least, bound = n, b.name
+		}
+	}
+	return int(least), bound
 }

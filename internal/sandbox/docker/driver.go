@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -109,6 +110,15 @@ func (d *Driver) Name() string { return Name }
 // Disks implements sandbox.Disks. The Engine is on this host: its containers are given what is
 // mounted here.
 func (d *Driver) Disks() error { return d.disks.Works() }
+
+// Left implements sandbox.Contained.
+func (d *Driver) Left() (memory, pids int64) {
+	t, err := d.tree(d.cfg.CgroupParent)
+	if err != nil {
+		return math.MaxInt64, math.MaxInt64
+	}
+	return t.Left()
+}
 
 // Close lets go of the connections to the Engine.
 func (d *Driver) Close() error { return d.engine.close() }

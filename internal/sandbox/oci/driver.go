@@ -117,6 +117,9 @@ func (d *Driver) Name() string { return Name }
 // Disks implements sandbox.Disks.
 func (d *Driver) Disks() error { return d.disks.Works() }
 
+// Left implements sandbox.Contained.
+func (d *Driver) Left() (memory, pids int64) { return d.cg.Left() }
+
 func (d *Driver) sandboxesDir() string { return filepath.Join(d.dir, "sandboxes") }
 func (d *Driver) rootsDir() string     { return filepath.Join(d.dir, "roots") }
 
