@@ -7,7 +7,12 @@ import (
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/toold/toold/internal/plain"
 )
+
+// maxForms bounds of how many names noteForms says how to write them, and maxSame of how many that look the same.
+const maxForms, maxSame = 5, 4
 
 // noteForms says at the end of an answer which of its names look the same and differ in their
 // Unicode form, and how to write each.
@@ -26,12 +31,20 @@ func noteForms(b *strings.Builder, names []string) {
 			several = append(several, shape)
 		}
 	}
-	for _, shape := range several {
+	for _, shape := range several[:min(len(several), maxForms)] {
 		same := seen[shape]
+		more := len(same) - maxSame
+		same = same[:min(len(same), maxSame)]
 		for i, name := range same {
 			same[i] = fmt.Sprintf("%s (%s)", strconv.QuoteToASCII(name), formOf(name))
 		}
+		if more > 0 {
+			same = append(same, fmt.Sprintf("and %d more", more))
+		}
 		fmt.Fprintf(b, "\n(These look the same and are several, since their Unicode forms differ: %s. Give a path as it is written here.)\n", strings.Join(same, ", "))
+	}
+	if more := len(several) - maxForms; more > 0 {
+		fmt.Fprintf(b, "\n(There are several of %s above that look the same: ask for fewer at once to see how each is written.)\n", plain.Count(more, "more name", "more names"))
 	}
 }
 

@@ -26,40 +26,53 @@ func notFound(ctx context.Context, env *Env, path string) string {
 	return plain.Name(path) + " does not exist" + meant(ctx, env, path)
 }
 
-// meant goes on after "does not exist": a file of the worktree for a path outside of it, names
-// like the missing one in the nearest directory that exists, or its name elsewhere in the worktree.
+// meant goes on after "does not exist": names like the missing one in the nearest directory that
+// exists, a file of the worktree for a path outside of it, or its name elsewhere in the worktree.
 func meant(ctx context.Context, env *Env, path string) string {
 	var b strings.Builder
-	if here := inWorktree(ctx, env, path); here != "" {
-		fmt.Fprintf(&b, ". The worktree is %s, and has %s", plain.Name(env.Worktree), plain.Name(here))
-		return b.String()
+	here, worktree := inWorktree(ctx, env, path), ""
+	if outside(env, path) {
+		worktree = "The worktree is " + plain.Name(env.Worktree)
+	}
+	if here != "" {
+		worktree += ", and has " + plain.Name(here)
 	}
 	dir, name := path, ""
 	for dir != "/" && dir != "" {
 		i := strings.LastIndexByte(dir, '/')
 		dir, name = dir[:i], dir[i+1:]
 		near, err := similarNames(ctx, env, dir+"/", name)
+		siblings := near.same != "" || len(near.names) > 0
+		if here != "" && !siblings {
+			break
+		}
 		if root.CodeOf(err) == root.NotExist {
 			fmt.Fprintf(&b, ", nor does %s", plain.Name(dir+"/"))
 			continue
 		}
-		if outside(env, path) {
-			fmt.Fprintf(&b, ". The worktree is %s", plain.Name(env.Worktree))
+		if worktree != "" && here == "" {
+			b.WriteString(". " + worktree)
 		}
 		switch {
 		case near.same != "":
 			fmt.Fprintf(&b, ". One of the same letters in another Unicode form does: give it as %s", strconv.QuoteToASCII(dir+"/"+near.same))
-		case len(near.names) > 0:
+		case siblings:
 			b.WriteString(". Did you mean one of these?")
 			for _, n := range near.names {
 				b.WriteString("\n" + plain.Name(dir+"/"+n))
 			}
+			if here != "" {
+				return b.String() + "\n" + worktree
+			}
 		default:
-			if here := sameName(ctx, env, path); here != "" {
-				fmt.Fprintf(&b, ". There is %s", plain.Name(here))
+			if found := sameName(ctx, env, path); found != "" {
+				fmt.Fprintf(&b, ". There is %s", plain.Name(found))
 			}
 		}
 		break
+	}
+	if here != "" {
+		b.WriteString(". " + worktree)
 	}
 	return b.String()
 }
@@ -110,7 +123,7 @@ func sameName(ctx context.Context, env *Env, path string) (found string) {
 	if err != nil || name == "" {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, nameTime)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(env.Patience, nameTime))
 	defer cancel()
 	most := nameLooks
 	_ = env.Root.Lend(ctx, func() {

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -74,7 +75,7 @@ const grepFormTime = 500 * time.Millisecond
 // otherForm looks once more, in the forms that a search that found nothing may mean, and says
 // which finds something; "" where none does in grepFormTime.
 func (g *grepSearch) otherForm(ctx context.Context, env *Env, target root.Info, small bool) string {
-	ctx, cancel := context.WithTimeout(ctx, grepFormTime)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(env.Patience, grepFormTime))
 	defer cancel()
 	for _, f := range otherForms(g.in) {
 		f.in.OutputMode, f.in.Limit = grepFiles, grepWhyFiles

@@ -166,6 +166,51 @@ func testUnicodeForms(t *testing.T, env *Env) {
 	}
 }
 
+// What is said of names that look the same is bounded, and counts what it leaves out.
+func TestManyUnicodeForms(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for i := range 2000 {
+		names = append(names, fmt.Sprintf("%d/caf\u00e9", i), fmt.Sprintf("%d/cafe\u0301", i))
+	}
+	for i := range 1 << 8 { // each letter in both forms
+		name := "x"
+		for bit := range 8 {
+			name += []string{"\u00e9", "e\u0301"}[i>>bit&1]
+		}
+		names = append([]string{name}, names...)
+	}
+	var b strings.Builder
+	noteForms(&b, names)
+	for _, want := range []string{", and 252 more. Give a path", "several of 1996 more names above"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in %s", want, b.String())
+		}
+	}
+	if b.Len() > 4<<10 {
+		t.Errorf("the note has %d bytes", b.Len())
+	}
+}
+
+// Names in the very directory of a missing path come before one of the worktree that has its name.
+func TestSiblingsFirst(t *testing.T) {
+	t.Parallel()
+	env := searchEnv(t)
+	base := env.Worktree
+	env.Worktree = base + "/w"
+	tree(t, base, map[string]string{"w/sub/main.go": "x\n", "else/main.py": "x\n", "else/other": "x\n"})
+	for path, want := range map[string]string{
+		"/else/main.go": " does not exist. Did you mean one of these?\n" + base + "/else/main.py\nThe worktree is " + base + "/w, and has " + base + "/w/sub/main.go",
+		"/gone/main.go": " does not exist. The worktree is " + base + "/w, and has " + base + "/w/sub/main.go",
+		"/else/othe":    " does not exist. The worktree is " + base + "/w. Did you mean one of these?\n" + base + "/else/other",
+		"/else/zzz":     " does not exist. The worktree is " + base + "/w",
+	} {
+		if got := notFound(t.Context(), env, base+path); got != base+path+want {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+}
+
 // A file that is replaced is not one with its other names any more, which every tool says.
 func TestPartedNames(t *testing.T) {
 	env, dir := fileEnv(t)

@@ -186,6 +186,8 @@ type Env struct {
 	Seen *Seen
 	// Watch remembers, for the session, the files that a host runs on sight.
 	Watch *Watch
+	// Patience is how long a second look may take for what was not found; 0 = as long as each has by itself.
+	Patience time.Duration
 }
 
 // Command is a program to run as the tool user.

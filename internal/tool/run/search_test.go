@@ -34,7 +34,7 @@ func searchEnv(t testing.TB) *Env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Env{Root: r, Worktree: dir, Exec: hostExec}
+	return &Env{Root: r, Worktree: dir, Exec: hostExec, Patience: time.Minute}
 }
 
 // ripgreps are the ones that a sandbox may get, by what scripts/install-ripgrep calls
