@@ -20,6 +20,7 @@ var nameExcepted = map[string]string{
 	"internal/tool/run/root/":              "system calls, in errors",
 	"internal/agent/inside/exec/shells.go": "the program of a shell",
 	"internal/config/":                     "keys of config.toml",
+	"internal/shipped/":                    "a client: the calls that a trial makes",
 	"internal/sandbox/sandboxtest/":        "a suite, which calls tools as a client does",
 	"cmd/toold/settings.go":                "keys of config.toml, made settings",
 	"cmd/toolctl/":                         "a client, and its own commands",

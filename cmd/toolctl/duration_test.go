@@ -22,6 +22,7 @@ var durationFlags = map[string]struct {
 	"toolctl drain --timeout":               {"drain FLAG", true},
 	"toolctl exec --timeout":                {"exec FLAG s -- true", false},
 	"toolctl fork --ttl":                    {"fork FLAG s", true},
+	"toolctl mcp --patience":                {"mcp --doctor codex FLAG", false},
 	"toolctl mcp --queue":                   {"mcp FLAG", true},
 	"toolctl mcp --wait":                    {"mcp FLAG", true},
 	"toolctl policy replay --since":         {"policy replay /dev/null FLAG", true},

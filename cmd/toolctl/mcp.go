@@ -33,6 +33,11 @@ for as long as the agent.
 command in them; --install writes them, keeps the rest of the file as it is, and starts the
 server once, to say what is missing yet.
 
+--doctor starts the agent that is installed here with a model of toolctl's own on loopback and
+with this server, in a home of its own: nothing of yours is read or changed. Its model calls a
+few tools, and what it receives is shown: which tools it is offered, whether what toold writes
+arrives once and whole, and what to do where it does not. Exits with 1 when a check fails.
+
 Where a rule asks, the call waits, and the agent hears what it waits for; a person answers
 with "toolctl approvals watch" in another terminal. A call that takes longer than --wait
 answers with the output so far, and the agent's tool "wait" takes it further.`
@@ -41,7 +46,8 @@ const mcpExample = `  toolctl mcp --worktree .
   toolctl mcp --worktree . --mode overlay --profile build
   toolctl mcp --session review
   toolctl mcp --worktree . --mode overlay --print-config zed
-  toolctl mcp --install opencode`
+  toolctl mcp --install opencode
+  toolctl mcp --doctor codex`
 
 // mcpCommand is run whose command is an agent that asks.
 type mcpCommand struct {
@@ -49,6 +55,7 @@ type mcpCommand struct {
 	ref                  string // of a session that is there
 	wait                 string
 	printFor, installFor string // an agent
+	trial                agentTrial
 }
 
 func newMCPCommand(a *app) *cobra.Command {
@@ -70,6 +77,7 @@ func newMCPCommand(a *app) *cobra.Command {
 	f.StringVar(&m.wait, "wait", "", "how long an answer waits for its call, a `duration` (default as the daemon is configured, mostly 50s)")
 	f.Var(choice[string]{&m.printFor, agentNames(false), "agent"}, "print-config", "print what belongs in the configuration of "+strings.Join(agentNames(false), ", "))
 	f.Var(choice[string]{&m.installFor, agentNames(true), "agent"}, "install", "write it into the configuration of "+strings.Join(agentNames(true), ", ")+"; shows what changes")
+	m.trial.register(c)
 	_ = c.RegisterFlagCompletionFunc("session", always(a.sessions))
 	_ = c.RegisterFlagCompletionFunc("print-config", cobra.FixedCompletions(agentNames(false), cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("install", cobra.FixedCompletions(agentNames(true), cobra.ShellCompDirectiveNoFileComp))
@@ -77,6 +85,13 @@ func newMCPCommand(a *app) *cobra.Command {
 }
 
 func (m *mcpCommand) run(c *cobra.Command) error {
+	trial, err := m.trial.wanted(c)
+	if err != nil {
+		return err
+	}
+	if trial != nil {
+		return m.doctor(c, trial)
+	}
 	if m.printFor == "" && m.installFor == "" {
 		return m.serve(c.Context())
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/toold/toold/internal/shipped"
 )
 
 // agentConfig is how an agent is told of a server. To add one: an entry in agentConfigs,
@@ -106,7 +108,7 @@ var agentConfigs = map[string]agentConfig{
 			return commandServer{Command: argv[0], Args: argv[1:], Timeout: 600_000, Trust: true}
 		},
 		note: `trust is true, since toold itself asks where a rule says so; its own tools go on working beside it: turn them off by ` +
-			`"tools": {"core": ["mcp_toold_*"]} in the same file ("exclude" would take those of toold with the same names too)`,
+			`"tools": {"core": ["mcp_toold_*"], "truncateToolOutputThreshold": 100000} in the same file, which also has it pass long answers on whole ("exclude" would take those of toold with the same names too)`,
 	},
 	"qwen": {
 		file: "HOME/.qwen/settings.json", below: []string{"mcpServers"}, install: true,
@@ -114,7 +116,7 @@ var agentConfigs = map[string]agentConfig{
 			return commandServer{Command: argv[0], Args: argv[1:], Timeout: 600_000, Discovery: 300_000, Trust: true}
 		},
 		note: `trust is true, since toold itself asks where a rule says so; its own tools go on working beside it: turn them off by ` +
-			`"tools": {"core": ["none"], "toolSearch": {"enabled": false}}, "permissions": {"deny": ["agent", "skill", "enter_worktree", "exit_worktree"]} in the same file`,
+			`"tools": {"core": ["none"], "toolSearch": {"enabled": false}, "truncateToolOutputThreshold": 100000, "truncateToolOutputLines": 100000}, "permissions": {"deny": ["agent", "skill", "enter_worktree", "exit_worktree"]} in the same file; with the thresholds it passes long answers on whole`,
 	},
 	"copilot": {
 		file: "HOME/.copilot/mcp-config.json", below: []string{"mcpServers"}, install: true,
@@ -184,6 +186,9 @@ func tomlString(s string) string {
 	return strings.ReplaceAll(string(b), "\x7f", `\u007f`)
 }
 
+// notServed are flags that are not about the server.
+var notServed = []string{"print-config", "install", "output", "no-headers", "doctor", "program", "patience"}
+
 // argv is the command that an agent is to start: toolctl mcp with the flags of now, but
 // those that are about the configuration.
 func (m *mcpCommand) argv(c *cobra.Command) ([]string, error) {
@@ -192,7 +197,7 @@ func (m *mcpCommand) argv(c *cobra.Command) ([]string, error) {
 	}
 	argv := []string{ownCommand(), "mcp"}
 	c.Flags().Visit(func(f *pflag.Flag) {
-		if f.Name == "print-config" || f.Name == "install" || f.Name == "output" {
+		if slices.Contains(notServed, f.Name) {
 			return
 		}
 		values := []string{f.Value.String()}
@@ -208,7 +213,7 @@ func (m *mcpCommand) argv(c *cobra.Command) ([]string, error) {
 			}
 		}
 	})
-	if m.ref == "" && m.session.worktree == "" {
+	if m.ref == "" && m.session.worktree == "" && m.trial.name == "" {
 		argv = append(argv, "--worktree", ".") // where the agent is started
 	}
 	return argv, nil
@@ -229,6 +234,29 @@ func ownCommand() string {
 		}
 	}
 	return self
+}
+
+// doctor tries an agent that is configured as install does it.
+func (m *mcpCommand) doctor(c *cobra.Command, trial *shipped.Trial) error {
+	if _, _, err := m.wants(); err != nil {
+		return err
+	}
+	cl, _, stop, err := m.reach(c.Context(), func() error { return nil })
+	if err != nil {
+		return err
+	}
+	defer stop()
+	argv, err := m.argv(c)
+	if err != nil {
+		return err
+	}
+	if !c.Flags().Changed("socket") {
+		argv = append(argv, "--socket", cl.Socket())
+	}
+	config := agentConfigs[m.trial.name]
+	trial.Server, trial.Config = argv, config.path
+	trial.With = func(old []byte) ([]byte, error) { return config.with(old, argv) }
+	return m.trial.try(c.Context(), m.app, trial)
 }
 
 // configure prints or writes the configuration of an agent.

@@ -16,7 +16,7 @@ import (
 )
 
 // silent are the commands that print nothing of their own on standard output.
-var silent = map[string]bool{"gen-docs": true}
+var silent = map[string]bool{"gen-docs": true, "keep-agent": true}
 
 // Where standard output takes nothing, every command fails and says why: a file that
 // is shorter than it should be must not look like all that there was.

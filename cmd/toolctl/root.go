@@ -59,7 +59,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newStatusCommand(a), newReadyCommand(a), newReloadCommand(a), newDrainCommand(a), newBackupCommand(a), newWaitCommand(a), newAbortCommand(a),
 		newCpCommand(a), newEventsCommand(a), newTopCommand(a), newUsageCommand(a), newDoctorCommand(a),
 		newGCCommand(a), newImageCommand(a), newCacheCommand(a), newConfigCommand(a), newCompletionCommand(a), newVersionCommand(a),
-		newGenDocsCommand(a), newDiffCommand(a), newApplyCommand(a), newDiscardCommand(a),
+		newGenDocsCommand(a), newKeepCommand(a), newDiffCommand(a), newApplyCommand(a), newDiscardCommand(a),
 		newCheckpointCommand(a), newRestoreCommand(a), newUndoCommand(a), newForkCommand(a), newMCPCommand(a), newNetworkCommand(a),
 	)
 	prepare(root)

@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/shipped"
 	"github.com/toold/toold/internal/testrig"
 )
 
-// shipped is a program of an agent, or skips the test. The pattern is below
+// installed is a program of an agent, or skips the test. The pattern is below
 // bin/agents/node_modules.
-func shipped(t *testing.T, pattern string) string {
+func installed(t *testing.T, pattern string) string {
 	t.Helper()
 	top, err := testrig.Top()
 	testrig.Must(t, err)
@@ -101,16 +102,16 @@ func (j *job) flags() []string {
 
 // steps mend the module: one call is denied, one approved by a person, one loop stopped,
 // and the daemon killed in between.
-func (j *job) steps() []step {
-	return []step{
-		{tool: "bash", input: in{"command": "go test ./...", "workdir": j.name}, want: []string{"FAIL", "-1"}},
-		{tool: "read", input: in{"file_path": j.name + "/add.go"}, want: []string{"return a - b"}},
-		{tool: "bash", input: in{"command": "rm -rf " + j.name + "/add_test.go"}, want: []string{"denied"}},
-		{tool: "bash", input: in{"command": "chmod 644 " + j.name + "/add.go; echo changed"}, want: []string{"changed"}},
-		{tool: "grep", input: in{"pattern": "nothing here"}, until: "row"},
-		{tool: "bash", input: in{"command": "touch begun; until [ -e go ]; do sleep 0.1; done; echo went on", "workdir": j.name}, want: []string{"went on"}, during: j.kill},
-		{tool: "edit", input: in{"file_path": j.name + "/add.go", "old_string": "a - b", "new_string": "a + b"}, want: []string{"add.go"}},
-		{tool: "bash", input: in{"command": "go test ./...", "workdir": j.name}, want: []string{"ok"}},
+func (j *job) steps() []shipped.Step {
+	return []shipped.Step{
+		{Tool: "bash", Input: in{"command": "go test ./...", "workdir": j.name}, Want: []string{"FAIL", "-1"}},
+		{Tool: "read", Input: in{"file_path": j.name + "/add.go"}, Want: []string{"return a - b"}},
+		{Tool: "bash", Input: in{"command": "rm -rf " + j.name + "/add_test.go"}, Want: []string{"denied"}},
+		{Tool: "bash", Input: in{"command": "chmod 644 " + j.name + "/add.go; echo changed"}, Want: []string{"changed"}},
+		{Tool: "grep", Input: in{"pattern": "nothing here"}, Until: "row"},
+		{Tool: "bash", Input: in{"command": "touch begun; until [ -e go ]; do sleep 0.1; done; echo went on", "workdir": j.name}, Want: []string{"went on"}, During: j.kill},
+		{Tool: "edit", Input: in{"file_path": j.name + "/add.go", "old_string": "a - b", "new_string": "a + b"}, Want: []string{"add.go"}},
+		{Tool: "bash", Input: in{"command": "go test ./...", "workdir": j.name}, Want: []string{"ok"}},
 	}
 }
 
@@ -165,7 +166,7 @@ func (j *job) configure(agent, home string, env ...string) {
 
 // TestOpenCode: OpenCode with toold as its only hands mends a module.
 func TestOpenCode(t *testing.T) {
-	program := shipped(t, "opencode-linux-*/bin/opencode")
+	program := installed(t, "opencode-linux-*/bin/opencode")
 	d := startDaemon(t)
 	j := newJob(d, "opencode")
 	m := newModel(t, func(tool string) (string, string) { return "toold_" + tool, "" }, j.steps())
@@ -180,7 +181,7 @@ func TestOpenCode(t *testing.T) {
 
 // TestCodex: Codex with toold as its only hands mends a module.
 func TestCodex(t *testing.T) {
-	program := shipped(t, "@openai/codex-linux-*/vendor/*/bin/codex")
+	program := installed(t, "@openai/codex-linux-*/vendor/*/bin/codex")
 	d := startDaemon(t)
 	j := newJob(d, "codex")
 	m := newModel(t, func(tool string) (string, string) { return tool, "mcp__toold" }, j.steps())
@@ -204,17 +205,41 @@ env_key = "SCRIPTED_KEY"
 	m.only(t, "mcp__toold", "list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource", "request_user_input")
 }
 
+// model is a scripted one of which a test wants that all its steps are made.
+type model struct {
+	t     *testing.T
+	steps int
+	*shipped.Model
+}
+
+func newModel(t *testing.T, tool func(string) (name, namespace string), steps []shipped.Step) *model {
+	t.Helper()
+	m, err := shipped.NewModel(shipped.Script{Tool: tool, Steps: steps, Failed: func(text string) { t.Error(text) }})
+	testrig.Must(t, err)
+	t.Cleanup(m.Close)
+	return &model{t, len(steps), m}
+}
+
+// finished fails unless all steps were made.
+func (m *model) finished() {
+	m.t.Helper()
+	if at := m.Steps(); at <= m.steps {
+		m.t.Errorf("the agent stopped at step %d of %d; it offers %v", at, m.steps, m.Names())
+	}
+}
+
 // only fails where the agent offers tools that are neither ours nor among those that cannot
 // be turned off, and where one of these is not offered any more.
 func (m *model) only(t *testing.T, prefix string, besides ...string) {
 	t.Helper()
-	for name := range m.tools {
+	names := m.Names()
+	for _, name := range names {
 		if !strings.HasPrefix(name, prefix) && !slices.Contains(besides, name) {
 			t.Errorf("the agent has another hand: %s", name)
 		}
 	}
 	for _, name := range besides {
-		if !m.tools[name] {
+		if !slices.Contains(names, name) {
 			t.Errorf("the agent does not offer %s any more: say so in docs/agents.md", name)
 		}
 	}

@@ -40,11 +40,11 @@ var apart = map[string]string{
 
 // TestConformance: the scenarios of the protocol's own suite that apply pass.
 func TestConformance(t *testing.T) {
-	suite := shipped(t, "@modelcontextprotocol/conformance/dist/index.js")
+	suite := installed(t, "@modelcontextprotocol/conformance/dist/index.js")
 	d := startDaemon(t)
 	s, err := d.client.CreateSession(t.Context(), client.SessionCreate{})
 	testrig.Must(t, err)
-	cmd := exec.CommandContext(t.Context(), shipped(t, "node-linux-*/bin/node"), suite, "server", "--url", d.tcp()+"/v1/sessions/"+s.ID+"/mcp")
+	cmd := exec.CommandContext(t.Context(), installed(t, "node-linux-*/bin/node"), suite, "server", "--url", d.tcp()+"/v1/sessions/"+s.ID+"/mcp")
 	cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), "NO_COLOR=1")
 	out, _ := cmd.CombinedOutput() // it fails for those that do not apply
 	found := regexp.MustCompile(`(?m)^(✓|✗) ([a-z0-9-]+): \d+ passed`).FindAllSubmatch(out, -1)

@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/toold/toold/internal/testrig"
-
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/shipped"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // toolCall is a line of testdata/calls.jsonl: a call that is made of a tool of OpenCode's
@@ -47,7 +47,7 @@ const atLeast = 150
 // TestDiffer makes the same calls of OpenCode's own tools and of toold's, in equal trees.
 // Each difference is a line of testdata/differences.txt, and each line is a difference.
 func TestDiffer(t *testing.T) {
-	program := shipped(t, "opencode-linux-*/bin/opencode")
+	program := installed(t, "opencode-linux-*/bin/opencode")
 	d := startDaemon(t)
 	calls := readCalls(t)
 	if len(calls) < atLeast {
@@ -127,18 +127,18 @@ func (c toolCall) in(t *testing.T, dir string) (input in) {
 func byOpenCode(t *testing.T, program, named string, calls []toolCall) map[string]outcome {
 	home, dir := t.TempDir(), t.TempDir()
 	got, ids := make(map[string]outcome), make(map[string]string)
-	var steps []step
+	var steps []shipped.Step
 	for i, c := range calls {
-		s := step{tool: c.Tool, input: c.in(t, dir), before: func() { c.prepare(t, dir) }, got: func(result string) {
+		s := shipped.Step{Tool: c.Tool, Input: c.in(t, dir), Before: func() { c.prepare(t, dir) }, Got: func(result string) {
 			got[c.ID] = outcome{text: strings.ReplaceAll(result, dir, "{tree}"), files: filesOf(t, dir)}
 		}}
-		if last := len(steps) - 1; i > 0 && c.looks() && calls[i-1].looks() && len(steps[last].beside) < most-1 {
-			steps[last].beside = append(steps[last].beside, s)
-			ids[callID(100*(last+1)+len(steps[last].beside))] = c.ID
+		if last := len(steps) - 1; i > 0 && c.looks() && calls[i-1].looks() && len(steps[last].Beside) < most-1 {
+			steps[last].Beside = append(steps[last].Beside, s)
+			ids[shipped.CallID(100*(last+1)+len(steps[last].Beside))] = c.ID
 			continue
 		}
 		steps = append(steps, s)
-		ids[callID(100*len(steps))] = c.ID
+		ids[shipped.CallID(100*len(steps))] = c.ID
 	}
 	m := newModel(t, func(tool string) (string, string) { return tool, "" }, steps)
 	opencodeConfig(t, home, m.URL, named, `"permission": {"*": "allow"}`)

@@ -23,13 +23,13 @@ type inspector struct {
 }
 
 func newInspector(t *testing.T, server ...string) *inspector {
-	return &inspector{t: t, program: shipped(t, ".bin/mcp-inspector"), home: t.TempDir(), server: server}
+	return &inspector{t: t, program: installed(t, ".bin/mcp-inspector"), home: t.TempDir(), server: server}
 }
 
 func (i *inspector) command(era string, args ...string) *exec.Cmd {
 	all := append([]string{"--cli", "--quiet", "--format", "json", "--protocol-era", era, "--connect-timeout", "0"}, i.server...)
 	cmd := exec.CommandContext(i.t.Context(), i.program, append(all, args...)...)
-	node := filepath.Dir(shipped(i.t, "node-linux-*/bin/node"))
+	node := filepath.Dir(installed(i.t, "node-linux-*/bin/node"))
 	cmd.Dir, cmd.Env = i.home, append(os.Environ(), "HOME="+i.home, "PATH="+node+":"+os.Getenv("PATH"))
 	return cmd
 }

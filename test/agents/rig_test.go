@@ -31,6 +31,9 @@ var why string
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
+	if mode := os.Getenv("TOOLD_TEST_FAKE_AGENT"); mode != "" {
+		return fakeAgent(mode)
+	}
 	dir, err := testrig.MkdirTemp("toold-agents-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/shipped"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -154,14 +155,11 @@ func TestKilledDaemon(t *testing.T) {
 	}
 }
 
-// pixel is a PNG of one pixel.
-const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-
 // TestResources: images are images, whole outputs and files are resources, and the rules
 // for reading bind them.
 func TestResources(t *testing.T) {
 	d := startDaemon(t)
-	png, err := base64.StdEncoding.DecodeString(pixel)
+	png, err := base64.StdEncoding.DecodeString(shipped.Pixel)
 	testrig.Must(t, err)
 	dir := worktree(t, map[string]string{"a b.txt": "one\n", "secret.key": "xyzzy\n", "p.png": string(png)})
 	a := toolctl(t, d.socket, "--worktree", dir, "--permission", "read:*.key:deny")

@@ -93,7 +93,7 @@ var screenExamples = map[string][]shown{
 	"image list":           {{"image list", "no images"}},
 	"image pull":           {{"image pull -", ""}},
 	"image rm":             {{"image rm nosuch", ""}},
-	"mcp":                  {{"mcp --session work --print-config codex", ""}},
+	"mcp":                  {{"mcp --session work --print-config codex", ""}, {"mcp --doctor qwen", "install it"}, {"mcp --doctor qwen --program /nosuch", ""}, {"mcp --doctor qwen --worktree TREE", "leave --worktree out"}},
 	"network learn":        {{"network learn work", "no network"}},
 	"network log":          {{"network log work", "opened no connections"}},
 	"policy explain":       {{"policy explain bash ls", "allow"}, {"policy explain nosuch x", ""}},

@@ -1,4 +1,4 @@
-package agents
+package shipped
 
 import (
 	"cmp"
@@ -10,21 +10,21 @@ import (
 
 // wire is a protocol by which agents ask models.
 type wire interface {
-	read(body []byte) (*question, error)
+	read(body []byte) (*Question, error)
 	// say answers with a text, and call with calls.
 	say(w io.Writer, text string)
-	call(w io.Writer, calls []asked)
+	call(w io.Writer, calls []Asked)
 }
 
-// question is a request of an agent.
-type question struct {
-	offers  []offer
-	results map[string]string // the text of what came back, by the id of the call
+// Question is a request of an agent.
+type Question struct {
+	Offers  []Offer
+	Results map[string]string // the text of what came back, by the id of the call
 	body    []byte
 }
 
-// offer is a tool that an agent offers to a model.
-type offer struct {
+// Offer is a tool that an agent offers to a model.
+type Offer struct {
 	Name   string          `json:"name"` // with that of its namespace before a slash
 	Schema json.RawMessage `json:"schema,omitempty"`
 }
@@ -46,8 +46,8 @@ func wireOf(path string) wire {
 	return nil
 }
 
-// times is how often a text stands in the strings of the request.
-func (q *question) times(text string) int {
+// Times is how often a text stands in the strings of the request.
+func (q *Question) Times(text string) int {
 	var v any
 	_ = json.Unmarshal(q.body, &v) // it was read before
 	return timesIn(v, text)
@@ -94,7 +94,7 @@ func event(w io.Writer, name string, data any) {
 }
 
 // offered are a tool, or those of a namespace, as both protocols of OpenAI have them.
-func offered(tool json.RawMessage, within string) []offer {
+func offered(tool json.RawMessage, within string) []Offer {
 	var t struct {
 		Type       string
 		Name       string
@@ -106,7 +106,7 @@ func offered(tool json.RawMessage, within string) []offer {
 		Tools []json.RawMessage
 	}
 	_ = json.Unmarshal(tool, &t) // tools of other kinds have no name, but a type
-	all := []offer{{within + cmp.Or(t.Name, t.Function.Name, t.Type), t.Parameters}}
+	all := []Offer{{within + cmp.Or(t.Name, t.Function.Name, t.Type), t.Parameters}}
 	if t.Function.Parameters != nil {
 		all[0].Schema = t.Function.Parameters
 	}
@@ -119,7 +119,7 @@ func offered(tool json.RawMessage, within string) []offer {
 // chat is Chat Completions of OpenAI.
 type chat struct{}
 
-func (chat) read(body []byte) (*question, error) {
+func (chat) read(body []byte) (*Question, error) {
 	var r struct {
 		Tools    []json.RawMessage
 		Messages []struct {
@@ -128,43 +128,43 @@ func (chat) read(body []byte) (*question, error) {
 			Content json.RawMessage
 		}
 	}
-	q := &question{results: map[string]string{}, body: body}
+	q := &Question{Results: map[string]string{}, body: body}
 	err := json.Unmarshal(body, &r)
 	for _, t := range r.Tools {
-		q.offers = append(q.offers, offered(t, "")...)
+		q.Offers = append(q.Offers, offered(t, "")...)
 	}
 	for _, msg := range r.Messages {
 		if msg.Role == "tool" {
-			q.results[msg.ID] = plainText(msg.Content)
+			q.Results[msg.ID] = plainText(msg.Content)
 		}
 	}
 	return q, err
 }
 
-func (chat) chunk(w io.Writer, delta in, finish any) {
-	event(w, "", in{"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []in{{"index": 0, "delta": delta, "finish_reason": finish}}})
+func (chat) chunk(w io.Writer, delta object, finish any) {
+	event(w, "", object{"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []object{{"index": 0, "delta": delta, "finish_reason": finish}}})
 }
 
 func (c chat) say(w io.Writer, text string) {
-	c.chunk(w, in{"role": "assistant", "content": text}, nil)
-	c.chunk(w, in{}, "stop")
+	c.chunk(w, object{"role": "assistant", "content": text}, nil)
+	c.chunk(w, object{}, "stop")
 	fmt.Fprint(w, "data: [DONE]\n\n")
 }
 
-func (c chat) call(w io.Writer, calls []asked) {
-	var items []in
+func (c chat) call(w io.Writer, calls []Asked) {
+	var items []object
 	for i, a := range calls {
-		items = append(items, in{"index": i, "id": a.id, "type": "function", "function": in{"name": a.name, "arguments": a.args}})
+		items = append(items, object{"index": i, "id": a.ID, "type": "function", "function": object{"name": a.Name, "arguments": a.Args}})
 	}
-	c.chunk(w, in{"role": "assistant", "tool_calls": items}, nil)
-	c.chunk(w, in{}, "tool_calls")
+	c.chunk(w, object{"role": "assistant", "tool_calls": items}, nil)
+	c.chunk(w, object{}, "tool_calls")
 	fmt.Fprint(w, "data: [DONE]\n\n")
 }
 
 // responses is Responses of OpenAI.
 type responses struct{}
 
-func (responses) read(body []byte) (*question, error) {
+func (responses) read(body []byte) (*Question, error) {
 	var r struct {
 		Tools []json.RawMessage
 		Input []struct {
@@ -173,39 +173,39 @@ func (responses) read(body []byte) (*question, error) {
 			Output json.RawMessage
 		}
 	}
-	q := &question{results: map[string]string{}, body: body}
+	q := &Question{Results: map[string]string{}, body: body}
 	err := json.Unmarshal(body, &r)
 	for _, t := range r.Tools {
-		q.offers = append(q.offers, offered(t, "")...)
+		q.Offers = append(q.Offers, offered(t, "")...)
 	}
 	for _, item := range r.Input {
 		if item.Type == "function_call_output" {
-			q.results[item.ID] = plainText(item.Output)
+			q.Results[item.ID] = plainText(item.Output)
 		}
 	}
 	return q, err
 }
 
-func (responses) answer(w io.Writer, items ...in) {
-	event(w, "response.created", in{"type": "response.created", "response": in{"id": "r"}})
+func (responses) answer(w io.Writer, items ...object) {
+	event(w, "response.created", object{"type": "response.created", "response": object{"id": "r"}})
 	for _, item := range items {
-		event(w, "response.output_item.done", in{"type": "response.output_item.done", "item": item})
+		event(w, "response.output_item.done", object{"type": "response.output_item.done", "item": item})
 	}
-	event(w, "response.completed", in{"type": "response.completed", "response": in{
-		"id": "r", "usage": in{"input_tokens": 1, "output_tokens": 1, "total_tokens": 2},
+	event(w, "response.completed", object{"type": "response.completed", "response": object{
+		"id": "r", "usage": object{"input_tokens": 1, "output_tokens": 1, "total_tokens": 2},
 	}})
 }
 
 func (r responses) say(w io.Writer, text string) {
-	r.answer(w, in{"type": "message", "role": "assistant", "id": "m", "content": []in{{"type": "output_text", "text": text}}})
+	r.answer(w, object{"type": "message", "role": "assistant", "id": "m", "content": []object{{"type": "output_text", "text": text}}})
 }
 
-func (r responses) call(w io.Writer, calls []asked) {
-	var items []in
+func (r responses) call(w io.Writer, calls []Asked) {
+	var items []object
 	for _, c := range calls {
-		item := in{"type": "function_call", "id": "f" + c.id, "call_id": c.id, "name": c.name, "arguments": c.args}
-		if c.namespace != "" {
-			item["namespace"] = c.namespace
+		item := object{"type": "function_call", "id": "f" + c.ID, "call_id": c.ID, "name": c.Name, "arguments": c.Args}
+		if c.Namespace != "" {
+			item["namespace"] = c.Namespace
 		}
 		items = append(items, item)
 	}
@@ -215,7 +215,7 @@ func (r responses) call(w io.Writer, calls []asked) {
 // messages is Messages of Anthropic.
 type messages struct{}
 
-func (messages) read(body []byte) (*question, error) {
+func (messages) read(body []byte) (*Question, error) {
 	var r struct {
 		Tools []struct {
 			Name, Type string
@@ -223,10 +223,10 @@ func (messages) read(body []byte) (*question, error) {
 		}
 		Messages []struct{ Content json.RawMessage }
 	}
-	q := &question{results: map[string]string{}, body: body}
+	q := &Question{Results: map[string]string{}, body: body}
 	err := json.Unmarshal(body, &r)
 	for _, t := range r.Tools {
-		q.offers = append(q.offers, offer{cmp.Or(t.Name, t.Type), t.Schema})
+		q.Offers = append(q.Offers, Offer{cmp.Or(t.Name, t.Type), t.Schema})
 	}
 	for _, msg := range r.Messages {
 		var parts []struct {
@@ -237,7 +237,7 @@ func (messages) read(body []byte) (*question, error) {
 		_ = json.Unmarshal(msg.Content, &parts) // a text alone is no result
 		for _, p := range parts {
 			if p.Type == "tool_result" {
-				q.results[p.ID] = plainText(p.Content)
+				q.Results[p.ID] = plainText(p.Content)
 			}
 		}
 	}
@@ -245,31 +245,31 @@ func (messages) read(body []byte) (*question, error) {
 }
 
 func (messages) answer(w io.Writer, why string, blocks ...func(i int)) {
-	event(w, "message_start", in{"type": "message_start", "message": in{
-		"id": "m", "type": "message", "role": "assistant", "model": "m", "content": []in{}, "stop_reason": nil, "stop_sequence": nil,
-		"usage": in{"input_tokens": 1, "output_tokens": 1},
+	event(w, "message_start", object{"type": "message_start", "message": object{
+		"id": "m", "type": "message", "role": "assistant", "model": "m", "content": []object{}, "stop_reason": nil, "stop_sequence": nil,
+		"usage": object{"input_tokens": 1, "output_tokens": 1},
 	}})
 	for i, block := range blocks {
 		block(i)
-		event(w, "content_block_stop", in{"type": "content_block_stop", "index": i})
+		event(w, "content_block_stop", object{"type": "content_block_stop", "index": i})
 	}
-	event(w, "message_delta", in{"type": "message_delta", "delta": in{"stop_reason": why, "stop_sequence": nil}, "usage": in{"output_tokens": 1}})
-	event(w, "message_stop", in{"type": "message_stop"})
+	event(w, "message_delta", object{"type": "message_delta", "delta": object{"stop_reason": why, "stop_sequence": nil}, "usage": object{"output_tokens": 1}})
+	event(w, "message_stop", object{"type": "message_stop"})
 }
 
 func (m messages) say(w io.Writer, text string) {
 	m.answer(w, "end_turn", func(i int) {
-		event(w, "content_block_start", in{"type": "content_block_start", "index": i, "content_block": in{"type": "text", "text": ""}})
-		event(w, "content_block_delta", in{"type": "content_block_delta", "index": i, "delta": in{"type": "text_delta", "text": text}})
+		event(w, "content_block_start", object{"type": "content_block_start", "index": i, "content_block": object{"type": "text", "text": ""}})
+		event(w, "content_block_delta", object{"type": "content_block_delta", "index": i, "delta": object{"type": "text_delta", "text": text}})
 	})
 }
 
-func (m messages) call(w io.Writer, calls []asked) {
+func (m messages) call(w io.Writer, calls []Asked) {
 	var blocks []func(int)
 	for _, c := range calls {
 		blocks = append(blocks, func(i int) {
-			event(w, "content_block_start", in{"type": "content_block_start", "index": i, "content_block": in{"type": "tool_use", "id": c.id, "name": c.name, "input": in{}}})
-			event(w, "content_block_delta", in{"type": "content_block_delta", "index": i, "delta": in{"type": "input_json_delta", "partial_json": c.args}})
+			event(w, "content_block_start", object{"type": "content_block_start", "index": i, "content_block": object{"type": "tool_use", "id": c.ID, "name": c.Name, "input": object{}}})
+			event(w, "content_block_delta", object{"type": "content_block_delta", "index": i, "delta": object{"type": "input_json_delta", "partial_json": c.Args}})
 		})
 	}
 	m.answer(w, "tool_use", blocks...)
@@ -278,7 +278,7 @@ func (m messages) call(w io.Writer, calls []asked) {
 // generate is generateContent of Google.
 type generate struct{ stream bool }
 
-func (generate) read(body []byte) (*question, error) {
+func (generate) read(body []byte) (*Question, error) {
 	var r struct {
 		Tools []struct {
 			Functions []struct {
@@ -296,15 +296,15 @@ func (generate) read(body []byte) (*question, error) {
 			}
 		}
 	}
-	q := &question{results: map[string]string{}, body: body}
+	q := &Question{Results: map[string]string{}, body: body}
 	err := json.Unmarshal(body, &r)
 	for _, t := range r.Tools {
 		for _, f := range t.Functions {
-			o := offer{f.Name, f.Schema}
+			o := Offer{f.Name, f.Schema}
 			if o.Schema == nil {
 				o.Schema = f.Parameters
 			}
-			q.offers = append(q.offers, o)
+			q.Offers = append(q.Offers, o)
 		}
 	}
 	for _, c := range r.Contents {
@@ -312,17 +312,17 @@ func (generate) read(body []byte) (*question, error) {
 			if p.Result != nil {
 				var of struct{ Output, Error string }
 				_ = json.Unmarshal(p.Result.Response, &of) // else it is told as it is
-				q.results[p.Result.ID] = cmp.Or(of.Output, of.Error, string(p.Result.Response))
+				q.Results[p.Result.ID] = cmp.Or(of.Output, of.Error, string(p.Result.Response))
 			}
 		}
 	}
 	return q, err
 }
 
-func (g generate) answer(w io.Writer, parts ...in) {
-	a := in{
-		"candidates":    []in{{"index": 0, "finishReason": "STOP", "content": in{"role": "model", "parts": parts}}},
-		"usageMetadata": in{"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}, "modelVersion": "m",
+func (g generate) answer(w io.Writer, parts ...object) {
+	a := object{
+		"candidates":    []object{{"index": 0, "finishReason": "STOP", "content": object{"role": "model", "parts": parts}}},
+		"usageMetadata": object{"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}, "modelVersion": "m",
 	}
 	if g.stream {
 		event(w, "", a)
@@ -331,12 +331,12 @@ func (g generate) answer(w io.Writer, parts ...in) {
 	_ = json.NewEncoder(w).Encode(a) // an agent that is gone is found by the next answer
 }
 
-func (g generate) say(w io.Writer, text string) { g.answer(w, in{"text": text}) }
+func (g generate) say(w io.Writer, text string) { g.answer(w, object{"text": text}) }
 
-func (g generate) call(w io.Writer, calls []asked) {
-	var parts []in
+func (g generate) call(w io.Writer, calls []Asked) {
+	var parts []object
 	for _, c := range calls {
-		parts = append(parts, in{"functionCall": in{"id": c.id, "name": c.name, "args": json.RawMessage(c.args)}})
+		parts = append(parts, object{"functionCall": object{"id": c.ID, "name": c.Name, "args": json.RawMessage(c.Args)}})
 	}
 	g.answer(w, parts...)
 }

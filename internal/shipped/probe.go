@@ -1,0 +1,97 @@
+package shipped
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Probe is a call of a tool of toold's of which one looks at what a model receives.
+type Probe struct {
+	Name    string
+	Tool    string
+	Input   map[string]any
+	Picture bool // is in the result
+}
+
+// Pixel is the picture of the probes: a PNG of one pixel, in base64.
+const Pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+// half is where the command that makes the picture has it in two: it is not to be found there.
+const half = len(Pixel) / 2
+
+// Text is what the first of the probes prints.
+const Text = "one\ttwo \"three\"\n\\four\\ <five> &amp; ü\n"
+
+// Probes are made one after the other, in a session of their own: the first makes the file that the
+// last reads.
+var Probes = []Probe{
+	{Name: "text", Tool: "bash", Input: object{"command": `printf %s%s ` + Pixel[:half] + ` ` + Pixel[half:] + ` | base64 -d >p.png; printf 'one\ttwo "three"\n\\four\\ <five> &amp; ü\n'`}},
+	{Name: "300 lines", Tool: "bash", Input: object{"command": "seq 300"}},
+	{Name: "44,000 bytes", Tool: "bash", Input: object{"command": `seq -f "%03.0f $(printf %0105d)" 400`}},
+	{Name: "error", Tool: "read", Input: object{"file_path": "no\tsuch \"file\".txt"}},
+	{Name: "picture", Tool: "read", Input: object{"file_path": "p.png"}, Picture: true},
+}
+
+// Received is what a model has of a probe.
+type Received struct {
+	What    string `json:"what"`
+	Wrote   int    `json:"wrote"`   // bytes of the text, by toold
+	Arrived int    `json:"arrived"` // bytes of the result, with what the agent adds
+	Times   int    `json:"times"`   // how often the text is in the question, as it was written
+	// First and Last are how many bytes of the beginning and of the end are there, where the whole
+	// is not.
+	First int `json:"first,omitempty"`
+	Last  int `json:"last,omitempty"`
+	// Around is the result with "…" in place of the text.
+	Around string `json:"around,omitempty"`
+	// Pictures is how often the picture is in the question.
+	Pictures int `json:"pictures,omitempty"`
+}
+
+// Receive compares what toold wrote with the result that the model was given in a question of the
+// agent's, whose home is named "{home}" there.
+func (p *Probe) Receive(wrote, result string, q *Question, home string) Received {
+	r := Received{What: p.Name, Wrote: len(wrote), Arrived: len(result), Times: q.Times(wrote)}
+	if r.Times == 0 {
+		r.First, r.Last = ends(wrote, result)
+	} else {
+		r.Around = strings.ReplaceAll(strings.Replace(result, wrote, "…", 1), home, "{home}")
+	}
+	if p.Picture {
+		r.Pictures = q.Times(Pixel)
+	}
+	return r
+}
+
+// ends are how many bytes of the beginning and of the end of a text stand in another one, each
+// where all of it that is left out comes after or before.
+func ends(text, in string) (first, last int) {
+	first = longest(len(text), func(n int) bool { return strings.Contains(in, text[:n]) })
+	last = longest(len(text)-first, func(n int) bool { return strings.Contains(in, text[len(text)-n:]) })
+	return first, last
+}
+
+// longest is the greatest number up to most for which something holds that holds for all smaller ones.
+func longest(most int, holds func(int) bool) int {
+	low, high := 0, most
+	for low < high {
+		if mid := (low + high + 1) / 2; holds(mid) {
+			low = mid
+		} else {
+			high = mid - 1
+		}
+	}
+	return low
+}
+
+// Known reports whether the agent is known to put just this around the text.
+func (a *Agent) Known(r *Received) bool {
+	adds, ok := a.Adds[r.What]
+	if !ok {
+		adds = a.Adds[""]
+	}
+	if adds == "" {
+		adds = "…"
+	}
+	return regexp.MustCompile("^(?s:" + adds + ")$").MatchString(r.Around)
+}

@@ -1,0 +1,82 @@
+package shipped
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// served is what the server gives to a client of our own: what an agent is to pass on.
+type served struct {
+	instructions string
+	tools        []string
+	texts        []string // of Probes
+}
+
+// servedTime bounds that: longer than a call waits for a person before it answers that it waits.
+const servedTime = 2 * time.Minute
+
+// served starts the server as the agent will, and makes the calls of the trial.
+func (t *Trial) served(ctx context.Context) (s served, err error) {
+	ctx, cancel := context.WithTimeout(ctx, servedTime)
+	defer cancel()
+	var stderr said
+	cmd := exec.CommandContext(ctx, t.Server[0], t.Server[1:]...)
+	cmd.Stderr = &stderr
+	c := sdk.NewClient(&sdk.Implementation{Name: "toolctl", Version: "1"}, &sdk.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
+			if strings.Contains(r.Params.Message, "approve") {
+				t.Progress(r.Params.Message)
+			}
+		},
+	})
+	conn, err := c.Connect(ctx, &sdk.CommandTransport{Command: cmd}, nil)
+	if err != nil {
+		if why := strings.ReplaceAll(strings.TrimSpace(stderr.String()), "toolctl: ", ""); why != "" {
+			err = errors.New(why)
+		}
+		return s, fmt.Errorf("the server that %s would start does not start: %w", t.Agent.Name, err)
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	s.instructions = conn.InitializeResult().Instructions
+	list, err := conn.ListTools(ctx, nil)
+	if err != nil {
+		return s, fmt.Errorf("ask the server for its tools: %w", err)
+	}
+	for _, tool := range list.Tools {
+		s.tools = append(s.tools, tool.Name)
+	}
+	for i := range Probes {
+		text, err := Probes[i].served(ctx, conn)
+		if err == nil && i == 0 && text != Text {
+			err = fmt.Errorf("the trial needs the tool bash, which answers: %s\n  leave out the profile or the rules that keep it from that: \"toolctl policy explain bash ls\" says which", text)
+		}
+		if err != nil {
+			return s, err
+		}
+		s.texts = append(s.texts, text)
+	}
+	return s, nil
+}
+
+// served makes the call, and gives the text of its result.
+func (p *Probe) served(ctx context.Context, conn *sdk.ClientSession) (string, error) {
+	params := &sdk.CallToolParams{Name: p.Tool, Arguments: p.Input}
+	params.SetProgressToken("p")
+	r, err := conn.CallTool(ctx, params)
+	if err != nil {
+		return "", fmt.Errorf("call %s without the agent: %w", p.Tool, err)
+	}
+	var text strings.Builder
+	for _, part := range r.Content {
+		if part, ok := part.(*sdk.TextContent); ok {
+			text.WriteString(part.Text)
+		}
+	}
+	return text.String(), nil
+}

@@ -1,0 +1,118 @@
+package agents
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/shipped"
+)
+
+// trial is what toolctl mcp --doctor -o json prints.
+type trial struct {
+	Tools    []string           `json:"tools"`
+	Missing  []string           `json:"missing_tools"`
+	Own      []string           `json:"own_tools"`
+	Received []shipped.Received `json:"received"`
+	Said     string             `json:"said"`
+	Checks   []client.Check     `json:"checks"`
+}
+
+func (r *trial) check(name string) client.Check {
+	for _, c := range r.Checks {
+		if c.Name == name {
+			return c
+		}
+	}
+	return client.Check{}
+}
+
+// patterns find the programs of agents, see installed.
+var patterns = map[string]string{
+	"opencode": "opencode-linux-*/bin/opencode",
+	"codex":    "@openai/codex-linux-*/vendor/*/bin/codex",
+	"claude":   "@anthropic-ai/claude-code-linux-*/claude",
+	"gemini":   ".bin/gemini",
+	"qwen":     ".bin/qwen",
+	"copilot":  "@github/copilot-linux-*/copilot",
+}
+
+// doctor is a run of toolctl mcp --doctor.
+func doctor(t *testing.T, socket, agent, program string, flags ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(programs, "toolctl"), append([]string{"mcp", "--socket", socket, "--doctor", agent, "--program", program}, flags...)...)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(installed(t, "node-linux-*/bin/node"))+":"+os.Getenv("PATH"))
+	return cmd
+}
+
+// TestDoctor: what toold writes arrives at the model of each agent once, and unchanged, and toolctl mcp --doctor
+// says so. What an agent adds, or does not send, is its own and stands in shipped.Agents. The table is in the log.
+func TestDoctor(t *testing.T) {
+	d := startDaemon(t)
+	var mu sync.Mutex // guards table
+	table := make(map[string][]shipped.Received)
+	t.Run("all", func(t *testing.T) {
+		for _, a := range shipped.Agents {
+			t.Run(a.Name, func(t *testing.T) {
+				t.Parallel()
+				cmd := doctor(t, d.socket, a.Name, installed(t, patterns[a.Name]), "-o", "json")
+				var said strings.Builder
+				cmd.Stderr = &said
+				out, err := cmd.Output()
+				var r trial
+				if err != nil || json.Unmarshal(out, &r) != nil {
+					t.Fatalf("%s: %v\n%s%s", cmd, err, out, &said)
+				}
+				mu.Lock()
+				table[a.Name] = r.Received
+				mu.Unlock()
+				r.right(t, a)
+			})
+		}
+	})
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "agent\tof\ttoold wrote\tthe model has\ttimes\tpictures\taround it")
+	for _, a := range shipped.Agents {
+		for _, r := range table[a.Name] {
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%.120q\n", a.Name, r.What, r.Wrote, r.Arrived, r.Times, r.Pictures, r.Around)
+		}
+	}
+	_ = w.Flush() // into a text
+	t.Log("\n" + b.String())
+}
+
+// right fails where an agent is not as it is known.
+func (r *trial) right(t *testing.T, a *shipped.Agent) {
+	if len(r.Tools) < 10 || len(r.Missing) > 0 || !slices.Equal(r.Own, slices.Sorted(slices.Values(a.Keeps))) {
+		t.Errorf("its model is offered %v and, of its own, %v, want %v; not %v", r.Tools, r.Own, a.Keeps, r.Missing)
+	}
+	if len(r.Received) != len(shipped.Probes) {
+		t.Fatalf("it made %d calls of %d: %s", len(r.Received), len(shipped.Probes), r.Said)
+	}
+	for i, p := range shipped.Probes {
+		got := &r.Received[i]
+		cut := a.Cuts != "" && got.Wrote > 10_000
+		if !cut && (got.Times != 1 || !a.Known(got)) || cut && got.Times == 1 || got.What != p.Name || got.Wrote < len("no such file") {
+			t.Errorf("%+v, and known is %q", got, a.Adds)
+		}
+		want := client.CheckOK
+		if cut || p.Picture && a.Blind != "" {
+			want = client.CheckWarn
+		}
+		if c := r.check(p.Name); c.Status != want || (c.Hint == "") != (want == client.CheckOK) {
+			t.Errorf("%+v, want the status %s", c, want)
+		}
+	}
+	for _, c := range r.Checks {
+		t.Logf("%s: %s: %s (%s)", c.Name, c.Status, c.Detail, c.Hint)
+	}
+}
