@@ -141,7 +141,7 @@ func (m *mcpCommand) wants() (req client.SessionCreate, wait time.Duration, err 
 	if err != nil || m.ref != "" {
 		return req, time.Duration(d), err
 	}
-	if req, err = m.session.request(m.app); err != nil {
+	if req, err = m.session.request(m.app, m.tree.given()); err != nil {
 		return req, 0, err
 	}
 	if req.Labels, err = parseLabels(m.labels); err != nil {
@@ -183,7 +183,7 @@ func (m *mcpCommand) attach(ctx context.Context, c *client.Client, req client.Se
 			return cmp.Or(m.speak(ctx, c, s.ID, wait), m.takeDown(ctx, c, s))
 		}
 	}
-	s, err := createSession(ctx, m.app, c, req)
+	s, err := m.session.create(ctx, m.app, c, req, !m.private || m.tree.given() || m.ci.wanted())
 	if err != nil {
 		return err
 	}

@@ -1,17 +1,23 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tomltext"
 )
 
@@ -39,23 +45,40 @@ const mostRefused = 10
 // flagsAlone are keys of sessions that a project file must not have.
 var flagsAlone = []string{"mounts", "env", "image", "runtime", "delegates", "approvals", "profile", "identity", "target", "tools"}
 
-// readProject reads a project file. Errors are of usage, and quote nothing of it: it may be another
-// file of the user's than they think.
-func readProject(name string) (*project, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+// readProject reads a project file. Nothing in it makes a session fail: what cannot be taken is among what
+// is refused, the whole file too. Nothing of one that is not TOML is quoted: it may be another file of
+// the user's than they think.
+func readProject(name string) *project {
+	p := &project{}
+	doc, err := projectText(name)
 	if err != nil {
-		return nil, usagef("--project: %w", err)
+		p.refused = []string{"all of it: " + line(err.Error())}
+		return p
+	}
+	for _, key := range slices.Sorted(maps.Keys(doc.Values)) {
+		p.take(key, doc.Values[key])
+	}
+	return p
+}
+
+func projectText(name string) (*tomltext.Document, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, errors.New("it is a symbolic link")
+	}
+	if err != nil {
+		return nil, err
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, usagef("--project %s: it is not a regular file", name)
+		return nil, errors.New("it is not a regular file")
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxProject+1))
 	if err != nil {
-		return nil, usagef("--project: %w", err)
+		return nil, err
 	}
 	if len(text) > maxProject {
-		return nil, usagef("--project %s: it has more than %s", name, bytesShort(maxProject))
+		return nil, fmt.Errorf("it has more than %s", bytesShort(maxProject))
 	}
 	doc, err := tomltext.ParseShallow(name, text, projectDepth)
 	if err != nil {
@@ -63,16 +86,14 @@ func readProject(name string) (*project, error) {
 		if e, ok := errors.AsType[*tomltext.Error](err); ok && len(e.Problems) > 0 && e.Problems[0].Line > 0 {
 			at = fmt.Sprintf(" at line %d", e.Problems[0].Line)
 		}
-		return nil, usagef("--project %s: it is not TOML%s, or nested deeper than %d tables", name, at, projectDepth)
+		return nil, fmt.Errorf("it is not TOML%s, or nested deeper than %d tables", at, projectDepth)
 	}
-	p := &project{}
-	for _, key := range slices.Sorted(maps.Keys(doc.Values)) {
-		p.take(key, doc.Values[key])
-	}
-	return p, nil
+	return doc, nil
 }
 
-func (p *project) refuse(key, why string) { p.refused = append(p.refused, line(key)+": "+why) }
+func (p *project) refuse(key, why string) {
+	p.refused = append(p.refused, clipped(line(key), noteWidth)+": "+clipped(line(why), 2*noteWidth))
+}
 
 func (p *project) take(key string, v any) {
 	table, isTable := v.(map[string]any)
@@ -124,10 +145,46 @@ func (p *project) fields(key string, table map[string]any, fields map[string]any
 		field, known := fields[k]
 		if !known {
 			p.refuse(key+"."+k, "there are "+strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
-		} else if err := setField(field, fmt.Sprint(table[k])); err != nil {
-			p.refuse(key+"."+k, line(err.Error()))
+			continue
+		}
+		err := setField(field, fmt.Sprint(table[k]))
+		if low := leastFields[k]; err == nil && (math.IsInf(number(field), 0) || !(number(field) >= number(low))) { // NaN is not
+			err = fmt.Errorf("it is a number of at least %v, with which a session works", reflect.ValueOf(low).Elem())
+		}
+		if err != nil {
+			p.refuse(key+"."+k, err.Error())
+			reflect.ValueOf(field).Elem().SetZero()
 		}
 	}
+}
+
+// leastFields are the least with which a session begins, and runs a command: what a project may lower
+// to. One where a shell cannot start would have failed.
+var leastFields = func() map[string]any {
+	cpu := client.Duration(time.Second)
+	fields := limitFields(&client.Limits{
+		CPUs: 0.01, Memory: 16 << 20, PIDs: 16, Tmp: 1 << 20, OpenFiles: 64, FileSize: 1 << 20, Disk: 64 << 20,
+		Calls: 1, Output: 64 << 10, Wall: client.Duration(time.Second),
+	})
+	fields["cpu"] = &cpu
+	return fields
+}()
+
+// number is the value of a field.
+func number(field any) float64 {
+	switch f := field.(type) {
+	case *float64:
+		return *f
+	case *int:
+		return float64(*f)
+	case *int64:
+		return float64(*f)
+	case *client.Size:
+		return float64(*f)
+	case *client.Duration:
+		return float64(*f)
+	}
+	return math.NaN()
 }
 
 // rules reads the rules of one permission.
@@ -146,15 +203,23 @@ func (p *project) rules(permission string, v any) {
 			p.refuse(fmt.Sprintf("permission.%s.%q", permission, pattern), "a project may deny and ask")
 			continue
 		}
-		p.permission = append(p.permission, client.RuleOf{Permission: permission, Pattern: pattern, Action: action})
+		rule := client.RuleOf{Permission: permission, Pattern: pattern, Action: action}
+		_, err := policy.CheckRules("project", []client.RuleOf{rule})
+		if err = cmp.Or(err, policy.CheckSpelling("project", []client.RuleOf{rule})); err != nil {
+			p.refuse(fmt.Sprintf("permission.%s.%q", permission, pattern), err.Error())
+			continue
+		}
+		p.permission = append(p.permission, rule)
 	}
 }
 
 // narrow makes a session less: what flags say stands where both say something, but for what the
-// project has less of.
-func (p *project) narrow(r *client.SessionCreate) {
+// project has less of. With overlay, other flags are for that mode alone.
+func (p *project) narrow(r *client.SessionCreate, overlay bool) {
 	switch w := &r.Worktree; {
 	case p.mode == "" || w.Source == "":
+	case w.Mode == "" && overlay && p.mode != client.WorktreeOverlay:
+		p.refuse("mode", "--apply, --discard and --patch are for the mode overlay")
 	case w.Mode == "":
 		w.Mode = p.mode
 	case w.Mode != p.mode:
@@ -173,8 +238,55 @@ func (p *project) narrow(r *client.SessionCreate) {
 	if p.offline {
 		r.Network.Mode = client.NetworkNone
 	}
+	if most := max(policy.MaxRules-len(r.Permission), 0); len(p.permission) > most {
+		p.refuse("permission", fmt.Sprintf("%d rules are more than a session has; the first %d hold", len(p.permission), most))
+		p.permission = p.permission[:most]
+	}
 	// The last rule decides, and those of flags are the user's.
 	r.Permission = append(p.permission, r.Permission...)
+}
+
+// create makes the session of a request. The mode and the caches that a project file asks for are left
+// out with a word where the daemon does not give them. With apart, changes beside the worktree would be
+// gone with the daemon.
+func (f *sessionFlags) create(ctx context.Context, a *app, c *client.Client, r client.SessionCreate, apart bool) (*client.Session, error) {
+	bare := r
+	if f.mode == "" {
+		bare.Worktree.Mode = ""
+	}
+	bare.Caches = slices.DeleteFunc(slices.Clone(r.Caches), func(c client.CacheUse) bool { return !slices.Contains(f.caches, c.Name) })
+	if f.project == "" {
+		bare = r
+	}
+	if !apart && bare.Worktree.Mode == "" && r.Worktree.Mode == client.WorktreeOverlay {
+		a.say("left out of %s: mode: no toold listens at %s, and one that ends with this command keeps no changes: add --apply, --discard, --patch FILE or --report DIR", line(f.project), line(a.socketPath()))
+		r.Worktree.Mode = ""
+	}
+	s, err := createSession(ctx, a, c, r)
+	other := []struct {
+		what   string
+		mode   client.WorktreeMode
+		caches []client.CacheUse
+	}{
+		{"mode", bare.Worktree.Mode, r.Caches},
+		{"caches", r.Worktree.Mode, bare.Caches},
+		{"mode and caches", bare.Worktree.Mode, bare.Caches},
+	}
+	why := err
+	for _, o := range other {
+		if e, ok := errors.AsType[*client.Error](err); !ok || !slices.Contains([]client.Code{client.CodeInvalidRequest, client.CodeInvalidInput, client.CodeForbidden}, e.Code) {
+			break
+		}
+		if o.mode == r.Worktree.Mode && len(o.caches) == len(r.Caches) {
+			continue
+		}
+		less := r
+		less.Worktree.Mode, less.Caches = o.mode, o.caches
+		if s, err = createSession(ctx, a, c, less); err == nil {
+			a.say("left out of %s: %s: %s", line(f.project), o.what, lines(why.Error()))
+		}
+	}
+	return s, err
 }
 
 // less is the smaller of two bounds, where 0 or less is none.

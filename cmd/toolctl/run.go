@@ -190,7 +190,7 @@ func (r *runCommand) requests(argv []string) (client.SessionCreate, client.CallC
 	if r.format == formatName {
 		return client.SessionCreate{}, client.CallCreate{}, usagef("run prints what the command prints, or how it ended with -o json or -o yaml: leave -o name out")
 	}
-	session, err := r.session.request(r.app)
+	session, err := r.session.request(r.app, r.tree.given())
 	if err == nil {
 		err = r.tree.check(session.Worktree.Mode)
 	}
@@ -236,7 +236,7 @@ func (r *runCommand) inSession(ctx context.Context, c *client.Client, req client
 	if r.private {
 		fromHost(req.Caches, r.session.caches, r.getenv) // a daemon that ends with the command keeps nothing of its own
 	}
-	s, err := createSession(ctx, r.app, c, req)
+	s, err := r.session.create(ctx, r.app, c, req, !r.private || r.decides() || r.ci.wanted())
 	if err != nil {
 		return commandFailure(err)
 	}

@@ -49,7 +49,7 @@ func (s *sessionCreateCommand) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	created, err := createSession(c.Context(), s.app, s.client(), req)
+	created, err := s.session.create(c.Context(), s.app, s.client(), req, true)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (a *app) printCreated(s *client.Session) error {
 }
 
 func (s *sessionCreateCommand) request() (client.SessionCreate, error) {
-	req, err := s.session.request(s.app)
+	req, err := s.session.request(s.app, false)
 	if err != nil {
 		return req, err
 	}

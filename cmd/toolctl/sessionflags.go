@@ -62,18 +62,15 @@ func (f *sessionFlags) register(a *app, c *cobra.Command) {
 	_ = c.RegisterFlagCompletionFunc("limit", cobra.FixedCompletions(limitCompletions(), cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
 
-// request is the session that the flags ask for. Errors are of usage.
-func (f *sessionFlags) request(a *app) (client.SessionCreate, error) {
+// request is the session that the flags ask for. With overlay, others are for that mode alone. Errors
+// are of usage.
+func (f *sessionFlags) request(a *app, overlay bool) (client.SessionCreate, error) {
 	r, err := f.asked(a.getenv)
 	if err != nil || f.project == "" {
 		return r, err
 	}
-	p, err := readProject(f.project)
-	if err != nil {
-		return r, err
-	}
-	p.narrow(&r)
-	f.mode = string(r.Worktree.Mode)
+	p := readProject(f.project)
+	p.narrow(&r, overlay)
 	for _, why := range p.refused[:min(len(p.refused), mostRefused)] {
 		a.say("left out of %s: %s", line(f.project), why)
 	}

@@ -12,18 +12,20 @@ import (
 // Bounds of rules that come from those who are judged.
 const (
 	maxCeilingText = 64 << 10 // bytes
-	maxCeiling     = 200      // rules
 	maxProblems    = 20       // that are listed
 	// maxCeilingDepth is that of permission.NAME.PATTERN.reason, and one more.
 	maxCeilingDepth = 5
 )
 
+// MaxRules is how many rules a session may bring, and how many a worktree may have.
+const MaxRules = 200
+
 // CheckRules makes rules of those that came with a session's creation. name
 // stands for them in messages, as in "session rule 2". The error lists every
 // problem.
 func CheckRules(name string, rules []client.RuleOf) ([]Rule, error) {
-	if len(rules) > maxCeiling {
-		return nil, fmt.Errorf("there are %d %s rules; at most %d", len(rules), name, maxCeiling)
+	if len(rules) > MaxRules {
+		return nil, fmt.Errorf("there are %d %s rules; at most %d", len(rules), name, MaxRules)
 	}
 	var errs []error
 	out := make([]Rule, len(rules))

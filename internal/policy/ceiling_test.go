@@ -36,10 +36,10 @@ session rule 4: "" is not one of "allow", "ask", "deny"`
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
-	if _, err := CheckRules("session", make([]client.RuleOf, maxCeiling+1)); err == nil || err.Error() != "there are 201 session rules; at most 200" {
+	if _, err := CheckRules("session", make([]client.RuleOf, MaxRules+1)); err == nil || err.Error() != "there are 201 session rules; at most 200" {
 		t.Errorf("got %v", err)
 	}
-	if _, err := CheckRules("session", make([]client.RuleOf, maxCeiling)); strings.Count(err.Error(), "\n") != maxProblems-1 {
+	if _, err := CheckRules("session", make([]client.RuleOf, MaxRules)); strings.Count(err.Error(), "\n") != maxProblems-1 {
 		t.Errorf("not %d problems: %v", maxProblems, err)
 	}
 }
@@ -82,7 +82,7 @@ func TestParseCeilingBounds(t *testing.T) {
 	var many, wrong strings.Builder
 	many.WriteString("[permission.bash]\n")
 	wrong.WriteString("[permission.bash]\n")
-	for i := range maxCeiling + 1 {
+	for i := range MaxRules + 1 {
 		fmt.Fprintf(&many, "'%d' = 'ask'\n", i)
 		fmt.Fprintf(&wrong, "'%d' = 'no'\n", i)
 	}

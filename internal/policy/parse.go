@@ -264,7 +264,7 @@ func (p *parser) newRule(n *tomltext.Node, what string, r Rule) *rule {
 
 func (p *parser) most() int {
 	if p.narrow {
-		return maxCeiling
+		return MaxRules
 	}
 	return maxRules
 }
