@@ -81,9 +81,9 @@ type DrainRequest struct {
 	Off bool `json:"off,omitempty"` // sessions begin again
 }
 
-// Drain has the daemon begin no new sessions, until it is called with off or the daemon ends:
-// requests are refused with 503, those that wait in a queue too. Sessions that are there go on,
-// with their calls. It answers as Ready does then. For admins.
+// Drain has the daemon begin no new sessions, until it is called with off, or the daemon is
+// stopped when none is left: requests are refused with 503, those that wait in a queue too. Sessions
+// that are there go on, with their calls. It answers as Ready does then. For admins.
 func (c *Client) Drain(ctx context.Context, off bool) (*Health, error) {
 	return fetch[Health](ctx, c, request{method: "POST", path: "/v1/drain", body: DrainRequest{Off: off}})
 }

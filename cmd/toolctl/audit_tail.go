@@ -229,10 +229,15 @@ func (s *auditTailCommand) show(l record.Line) error {
 	}})
 }
 
-// auditTool is what was done: the tool of a call, or the operation on a worktree.
+// auditTool is what was done: the tool of a call, or the operation on something else.
 func auditTool(r *record.Record) string {
-	if r.Worktree != nil {
+	switch {
+	case r.Worktree != nil:
 		return r.Worktree.Operation
+	case r.Cache != nil:
+		return r.Cache.Operation + " " + r.Cache.Name
+	case r.Admin != nil:
+		return r.Admin.Operation
 	}
 	return r.Tool
 }

@@ -24,8 +24,8 @@ func newDrainCommand(a *app) *cobra.Command {
 		Short: "Let no new sessions begin, and wait until none is left",
 		Long: `Let no new sessions begin on this daemon, those in a queue included, and wait until none
 is left, of all tenants. Sessions that are there go on with their calls; nothing is ended.
-The daemon goes on to refuse new ones when this command has ended, until --off, or until
-it is started again. For admins.
+The daemon goes on to refuse new ones when this command has ended, and after a restart
+with sessions left, until --off, or until it is stopped when none is left. For admins.
 
 After --timeout it shows who is left and exits with 5; 0 does not wait.`,
 		Example: `  toolctl drain --timeout 1h && systemctl stop toold.socket toold

@@ -72,7 +72,7 @@ func (l *Log) Finished(p auth.Principal, c *client.Call, outputHash [32]byte) er
 func (l *Log) Worktree(p auth.Principal, s *client.Session, w record.Worktree) error {
 	b := record.Body{
 		Time: l.now().UTC(), Kind: record.KindWorktree,
-		Tenant: s.Tenant, Peer: peerOf(&p), Session: s.ID, Profile: s.Profile, Worktree: &w,
+		Tenant: s.Tenant, Peer: peerOf(&p), Session: s.ID, Profile: s.Profile, Act: record.Act{Worktree: &w},
 	}
 	return l.write(&b, l.cfg.Strict)
 }
@@ -81,8 +81,14 @@ func (l *Log) Worktree(p auth.Principal, s *client.Session, w record.Worktree) e
 func (l *Log) Cache(p auth.Principal, s *client.Session, c record.Cache) error {
 	b := record.Body{
 		Time: l.now().UTC(), Kind: record.KindCache,
-		Tenant: s.Tenant, Peer: peerOf(&p), Session: s.ID, Profile: s.Profile, Cache: &c,
+		Tenant: s.Tenant, Peer: peerOf(&p), Session: s.ID, Profile: s.Profile, Act: record.Act{Cache: &c},
 	}
+	return l.write(&b, l.cfg.Strict)
+}
+
+// Admin implements session.Auditor.
+func (l *Log) Admin(p auth.Principal, a record.Admin) error {
+	b := record.Body{Time: l.now().UTC(), Kind: record.KindAdmin, Tenant: p.Tenant, Peer: peerOf(&p), Act: record.Act{Admin: &a}}
 	return l.write(&b, l.cfg.Strict)
 }
 

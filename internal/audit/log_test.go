@@ -3,6 +3,7 @@ package audit
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -455,8 +456,14 @@ func TestWorktree(t *testing.T) {
 	if r.Kind != record.KindWorktree || r.Session != "ses_1" || r.Tenant != "ci" || r.Peer == nil || r.Peer.UID != 1 || !r.Peer.AsAdmin || r.Worktree == nil || *r.Worktree != w {
 		t.Errorf("got %+v", r)
 	}
+	if err := l.Admin(who, record.Admin{Operation: "drain"}); err != nil {
+		t.Fatal(err)
+	}
+	if r := records(t, l.cfg.Path)[1]; r.Kind != record.KindAdmin || r.Admin == nil || r.Admin.Operation != "drain" || r.Peer == nil || r.Peer.UID != 1 || r.Tenant != "default" {
+		t.Errorf("got %+v", r)
+	}
 	l.f = &faulty{file: l.f}
-	if err := l.Worktree(who, s, w); err == nil {
-		t.Error("nothing was refused")
+	if err := errors.Join(l.Worktree(who, s, w), l.Admin(who, record.Admin{})); err == nil || !strings.Contains(err.Error(), "\n") {
+		t.Errorf("something was not refused: %v", err)
 	}
 }

@@ -38,7 +38,9 @@ type Health interface {
 }
 
 // Drainer keeps new sessions from beginning; *session.Door implements it.
-type Drainer interface{ Drain(off bool) }
+type Drainer interface {
+	Drain(p auth.Principal, off bool) error
+}
 
 // daemonRoutes are the handlers of routes about the daemon.
 type daemonRoutes struct{ *Server }
@@ -66,7 +68,9 @@ func (s daemonRoutes) ready(x *exchange, r *request) error {
 
 // drain answers with what ready says then, but for the status.
 func (s daemonRoutes) drain(x *exchange, r *request, req client.DrainRequest) error {
-	s.cfg.API.Drainer.Drain(req.Off)
+	if err := s.cfg.API.Drainer.Drain(x.who, req.Off); err != nil {
+		return err
+	}
 	return x.answer(s.cfg.API.Health.Ready(r.Context()), nil)
 }
 

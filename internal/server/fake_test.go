@@ -430,7 +430,7 @@ func (f *fakeAPI) GC(_ context.Context, _ auth.Principal, r client.GCRequest) ([
 	return []client.Garbage{{Kind: "mount", Name: "x", Removed: !r.DryRun}}, nil
 }
 
-func (f *fakeAPI) Drain(bool) {}
+func (f *fakeAPI) Drain(auth.Principal, bool) error { return nil }
 
 func (f *fakeAPI) Ready(context.Context) client.Health { return client.Health{Status: "ok"} }
 

@@ -74,6 +74,8 @@ type auditor struct{ watcher }
 
 func (a *auditor) Worktree(auth.Principal, *client.Session, record.Worktree) error { return a.refuse }
 
+func (a *auditor) Admin(auth.Principal, record.Admin) error { return a.refuse }
+
 func (a *auditor) Cache(auth.Principal, *client.Session, record.Cache) error { return a.refuse }
 
 func (a *auditor) Decided(d *judge.Decision) error {

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +25,7 @@ func TestDrain(t *testing.T) {
 		waits <- err
 	}()
 	h.queueing("a", 1)
-	m.Door.Drain(false)
+	h.drain(false)
 	refused := func(err error) {
 		t.Helper()
 		if codeOfErr(err) != client.CodeOverloaded || !strings.Contains(err.Error(), "drains this daemon") {
@@ -47,13 +49,64 @@ func TestDrain(t *testing.T) {
 	if u := h.usageOfTenant("a"); u.MoreSessions != 0 || !strings.Contains(u.MoreBound, "drains") {
 		t.Errorf("there is room for %d more (%s)", u.MoreSessions, u.MoreBound)
 	}
-	m.Door.Drain(true)
+	h.drain(true)
 	if r := m.Ready(t.Context()); r.Status != "ok" {
 		t.Errorf("afterwards ready says %+v", r)
 	}
 	if _, err := m.Create(t.Context(), bob, client.SessionCreate{}); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
+}
+
+func (h *house) drain(off bool) {
+	h.t.Helper()
+	if err := h.m.Door.Drain(root, off); err != nil {
+		h.t.Error(err)
+	}
+}
+
+// TestDrainedOnRecord: draining is in the audit log, once, and where it cannot be it is refused.
+func TestDrainedOnRecord(t *testing.T) {
+	h := newHouse(t)
+	o := &told{}
+	h.openAudited(o)
+	h.drain(false)
+	h.drain(false) // which it is
+	h.drain(true)
+	if want := []string{"drain", "undrain"}; !slices.Equal(o.admins, want) || o.by[0].UID != root.UID {
+		t.Errorf("on record is %q by %+v, want %q", o.admins, o.by, want)
+	}
+	o.fail = errors.New("the disk is full")
+	if err := h.m.Door.Drain(root, false); !errors.Is(err, o.fail) || h.m.Ready(t.Context()).Status != "ok" {
+		t.Errorf("without a record: %v, %+v", err, h.m.Ready(t.Context()))
+	}
+}
+
+// TestDrainedAgain: a daemon that was drained and is started again before it has run empty lets
+// nobody in, however it ended; after that it works.
+func TestDrainedAgain(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	h.drain(false)
+	for _, end := range []func(){h.stop, h.kill} {
+		end()
+		m := h.open()
+		if r := m.Ready(t.Context()); r.Status != "draining" {
+			t.Fatalf("after a restart ready says %+v", r)
+		}
+	}
+	if _, err := h.m.End(t.Context(), alice, s.ID, client.EndOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.stop()
+	h.open()
+	h.create(alice, client.SessionCreate{})
+	h.drain(false)
+	h.drain(true)
+	h.kill()
+	h.open()
+	h.create(alice, client.SessionCreate{})
 }
 
 // TestMoreSessions: how many more fit here is what the tightest bound leaves.

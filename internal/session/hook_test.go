@@ -47,6 +47,7 @@ type told struct {
 	hooks     []string
 	caches    []record.Cache
 	worktrees []record.Worktree
+	admins    []string
 	fail      error
 }
 
@@ -77,6 +78,16 @@ func (o *told) Cache(p auth.Principal, s *client.Session, c record.Cache) error 
 		return o.fail
 	}
 	o.caches, o.by = append(o.caches, c), append(o.by, p)
+	return nil
+}
+
+func (o *told) Admin(p auth.Principal, a record.Admin) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.fail != nil {
+		return o.fail
+	}
+	o.admins, o.by = append(o.admins, a.Operation), append(o.by, p)
 	return nil
 }
 

@@ -133,6 +133,9 @@ func (m *Manager) recover(ctx context.Context) error {
 	if err := m.records.countRecords(ctx); err != nil {
 		return err
 	}
+	if err := m.Door.restore(ctx); err != nil {
+		return err
+	}
 	held, err := m.leases.Restore(ctx, uids{roster: m.roster}.mine(ctx))
 	if err != nil {
 		return err
@@ -211,6 +214,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	// What else is at work ends by itself, unless a file system does not answer.
 	ctx, cancel = context.WithTimeoutCause(context.WithoutCancel(ctx), m.stuck, fmt.Errorf("it has not ended within %s", m.stuck))
 	defer cancel()
+	m.Door.closing()
 	for _, s := range m.live() {
 		m.work.Go("leave of "+s.id, func() { s.detach(ctx) })
 	}

@@ -38,6 +38,9 @@ type Auditor interface {
 	Worktree(p auth.Principal, s *client.Session, w record.Worktree) error
 	// Cache is the same for what tenants keep of caches.
 	Cache(p auth.Principal, s *client.Session, c record.Cache) error
+	// Admin is told what an admin does with the daemon itself, before that is done. An error refuses
+	// it.
+	Admin(p auth.Principal, a record.Admin) error
 	// Ready says why calls are refused for its sake; nil when they are not.
 	Ready() error
 	// Noticed says how the log was found changed or cut at the start; "" where it was not.

@@ -58,6 +58,9 @@ const (
 	// KindCache: somebody decides what later sessions of a tenant find in a cache. It is
 	// written before that is done, which may fail.
 	KindCache Kind = "cache"
+	// KindAdmin: an admin does something with the daemon itself. It is written before that is
+	// done, which may fail.
+	KindAdmin Kind = "admin"
 	// KindTorn: the file ended in the middle of a line, as the death of a
 	// machine leaves it. What was there is in Torn.
 	KindTorn Kind = "torn"
@@ -117,13 +120,19 @@ type Body struct {
 	// OutputHash is the SHA-256 of the whole output as far as it was kept.
 	OutputHash string `json:"output_hash,omitempty"`
 
-	Worktree      *Worktree      `json:"worktree,omitempty"`
-	Cache         *Cache         `json:"cache,omitempty"`
+	Act
 	AgentReported *AgentReported `json:"agent_reported,omitempty"`
 	Caller        *Caller        `json:"caller_reported,omitempty"`
 	Torn          *Torn          `json:"torn,omitempty"`
 	Gap           *Gap           `json:"gap,omitempty"`
 	Tampered      *Tampered      `json:"tampered,omitempty"`
+}
+
+// Act is what somebody is about to do, where that is no call: one of these.
+type Act struct {
+	Worktree *Worktree `json:"worktree,omitempty"`
+	Cache    *Cache    `json:"cache,omitempty"`
+	Admin    *Admin    `json:"admin,omitempty"`
 }
 
 // Times are those of a call that ended.
@@ -169,6 +178,11 @@ type Worktree struct {
 type Cache struct {
 	Operation string `json:"operation"` // promote or remove
 	Name      string `json:"name"`
+}
+
+// Admin is what an admin is about to do with the daemon itself.
+type Admin struct {
+	Operation string `json:"operation"` // drain or undrain
 }
 
 // AgentReported is what the process inside of the sandbox says: it sits with
