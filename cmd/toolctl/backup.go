@@ -114,15 +114,17 @@ type backupRestoreCommand struct {
 	*app
 	config string
 	rename bool
+	sync   func(*os.File) error // (*os.File).Sync, which tests replace
 }
 
 func newBackupRestoreCommand(a *app) *cobra.Command {
-	b := &backupRestoreCommand{app: a}
+	b := &backupRestoreCommand{app: a, sync: (*os.File).Sync}
 	c := &cobra.Command{
 		Use:   "restore FILE [DIR]",
 		Short: "Put the state of a daemon in place, before it is started",
 		Long: `Put a backup into the state directory that the configuration names, or into DIR, which
-must be empty or missing, and check the audit log. Start toold then: calls, outputs,
+must be empty or missing, so that nothing is overwritten, and check the audit log. What
+the backup is, is said before; all of it is on the disk when it is done. Start toold then: calls, outputs,
 approvals for always and the audit log are there again. Sessions that were live are lost,
 as their sandboxes are not in a backup. Where audit.path is configured, put the files of
 DIR/audit there, by that name.
@@ -153,6 +155,11 @@ func (b *backupRestoreCommand) run(args []string) error {
 		return usageError(err)
 	}
 	defer f.Close()
+	info, err := checkBackup(f)
+	if err != nil {
+		return err
+	}
+	b.say("%s is a backup of form %d that toold %s made at %s; it goes to %s", line(args[0]), info.Version, line(info.Toold), timeText(&info.Made), line(dir))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -160,7 +167,7 @@ func (b *backupRestoreCommand) run(args []string) error {
 		return cmp.Or(err, usagef("%s is not empty: stop toold and move what is there away, or name another directory", dir))
 	}
 	progress := b.progress("unpacking")
-	info, err := b.unpack(f, dir)
+	err = b.unpack(f, dir)
 	progress.stop()
 	if err != nil {
 		return err
@@ -174,14 +181,33 @@ func (b *backupRestoreCommand) run(args []string) error {
 	return b.checkAudit(filepath.Join(dir, "audit"))
 }
 
-// unpack puts the files of a backup into a directory, and leaves nothing of one that is not whole.
-func (b *backupRestoreCommand) unpack(r io.Reader, dir string) (*client.BackupInfo, error) {
-	root, err := os.OpenRoot(dir)
+// checkBackup reads a backup to its end, before anything is made of it.
+func checkBackup(f *os.File) (*client.BackupInfo, error) {
+	database := false
+	info, err := readBackup(f, func(h *tar.Header, _ io.Reader) error {
+		database = database || h.Name == "toold.db" && h.Typeflag == tar.TypeReg
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
+	if !database {
+		return nil, errors.New("the backup has no toold.db, the database: it is damaged, or of something else")
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, usagef("%w: it is read twice: name a regular file", err)
+	}
+	return info, nil
+}
+
+// unpack puts the files of a backup into a directory, and leaves nothing of one that is not whole.
+func (b *backupRestoreCommand) unpack(r io.Reader, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
 	defer func() { _ = root.Close() }() // a directory that was only looked into
-	info, err := readBackup(r, func(h *tar.Header, body io.Reader) error {
+	_, err = readBackup(r, func(h *tar.Header, body io.Reader) error {
 		top, _, _ := strings.Cut(h.Name, "/")
 		mode := h.FileInfo().Mode()
 		switch {
@@ -200,14 +226,35 @@ func (b *backupRestoreCommand) unpack(r io.Reader, dir string) (*client.BackupIn
 			return err
 		}
 		_, err = io.Copy(f, body)
-		return errors.Join(err, f.Chmod(mode.Perm()), f.Close())
+		return errors.Join(err, f.Chmod(mode.Perm()), b.sync(f), f.Close())
 	})
+	if err == nil {
+		err = b.syncTree(dir)
+	}
 	if err != nil {
 		for _, name := range []string{"toold.db", "owner", "output", "audit"} {
 			err = errors.Join(err, root.RemoveAll(name))
 		}
 	}
-	return info, err
+	return err
+}
+
+// syncTree has the names of all files below a directory, and its own, on the disk.
+func (b *backupRestoreCommand) syncTree(dir string) error {
+	sync := func(name string) error {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		return errors.Join(b.sync(f), f.Close())
+	}
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		return sync(name)
+	})
+	return cmp.Or(err, sync(filepath.Dir(filepath.Clean(dir))))
 }
 
 func (b *backupRestoreCommand) checkAudit(dir string) error {

@@ -3,11 +3,16 @@ package main
 import (
 	"archive/tar"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toold/toold/client"
 )
@@ -34,7 +39,7 @@ func backupOf(t *testing.T, files ...string) string {
 		add(files[i], files[i+1])
 		n++
 	}
-	info, err := json.Marshal(client.BackupInfo{Version: 1, Files: n})
+	info, err := json.Marshal(client.BackupInfo{Version: 1, Toold: "0.0.9", Made: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Files: n})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,6 +64,7 @@ func TestBackup(t *testing.T) {
 	for _, flags := range []string{"", "--new-name"} {
 		state := filepath.Join(dir, "state"+flags)
 		d.ctl(strings.Fields("backup restore "+file+" "+state+" "+flags)...).want(t, 0, "start toold", "no audit log")
+		d.ctl(strings.Fields("backup restore "+file+" "+state+"2 "+flags)...).want(t, 0, "start toold", "is a backup of form 1 that toold 0.0.9 made at 2")
 		if b, err := os.ReadFile(filepath.Join(state, "output/ses_1/call_1")); err != nil || string(b) != "out" {
 			t.Errorf("%q, %v", b, err)
 		}
@@ -90,8 +96,65 @@ func TestBackupBroken(t *testing.T) {
 		}
 		writeFile(t, file, text, 0o600)
 		d.ctl("backup", "restore", file, state).want(t, exitFailed, "", "")
-		if left, err := os.ReadDir(state); err != nil || len(left) > 0 {
+		if left, err := os.ReadDir(state); err != nil && !errors.Is(err, fs.ErrNotExist) || len(left) > 0 {
 			t.Errorf("%s: it leaves %v, %v", name, left, err)
 		}
+	}
+}
+
+// TestRestoreNeedsDatabase: a backup without one is refused by name, and changes nothing.
+func TestRestoreNeedsDatabase(t *testing.T) {
+	t.Parallel()
+	d := startFake(t, nil)
+	dir := t.TempDir()
+	file, state := filepath.Join(dir, "b"), filepath.Join(dir, "state")
+	for _, files := range [][]string{{"owner", "me"}, {}, {"output/toold.db", "x"}} {
+		writeFile(t, file, backupOf(t, files...), 0o600)
+		d.ctl("backup", "restore", file, state).want(t, exitFailed, "", "no toold.db")
+		if _, err := os.Stat(state); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%q: the state directory was made: %v", files, err)
+		}
+	}
+}
+
+// TestRestoreIsOnDisk: every file is synced when all of it was written, and every directory when all
+// is in it.
+func TestRestoreIsOnDisk(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var synced []string
+	b := &backupRestoreCommand{sync: func(f *os.File) error {
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, filepath.Join(dir, strings.TrimPrefix(f.Name(), dir)))
+		if info.IsDir() {
+			names, rerr := os.ReadDir(f.Name())
+			rel, err = fmt.Sprintf("%s/ with %d", rel, len(names)), errors.Join(err, rerr)
+		} else {
+			rel = fmt.Sprintf("%s of %d", rel, info.Size())
+		}
+		synced = append(synced, rel)
+		return err
+	}}
+	if err := b.unpack(strings.NewReader(backupOf(t, "toold.db", "db", "output/ses_1/call_1", "out")), dir); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"toold.db of 2", "output/ses_1/call_1 of 3", "./ with 2", "output/ with 1", "output/ses_1/ with 1"}
+	if len(synced) != len(want)+1 || !slices.Equal(synced[:len(want)], want) { // and the directory above
+		t.Errorf("synced were %q", synced)
+	}
+	full := errors.New("the disk is gone")
+	b.sync = func(*os.File) error { return full }
+	dir = t.TempDir()
+	if err := b.unpack(strings.NewReader(backupOf(t, "toold.db", "db")), dir); !errors.Is(err, full) {
+		t.Errorf("without a disk: %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("it leaves %v, %v", left, err)
 	}
 }
