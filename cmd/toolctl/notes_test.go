@@ -20,15 +20,18 @@ func TestNotesAreSaidOnce(t *testing.T) {
 	h["POST /v1/sessions"], h["DELETE /v1/sessions/{id}"] = answerWith(created), answerWith(created)
 	h["GET /v1/sessions"] = answerWith(client.List[client.Session]{Items: []client.Session{other}})
 	h["GET /v1/sessions/{id}"] = answerWith(created)
-	d := startFake(t, h)
+	d, another := startFake(t, h), startFake(t, h)
+	kernels := bootID
+	t.Cleanup(func() { bootID = kernels })
 	for _, first := range []string{"session create", "run -- x", "exec review -- x"} {
 		home := t.TempDir()
+		socket := d.socket
 		said := func(args string) string {
 			var errs strings.Builder
 			a := &app{stdin: strings.NewReader(""), stdout: new(strings.Builder), stderr: &errs, getenv: func(k string) string {
 				return map[string]string{"HOME": home}[k]
 			}}
-			if code := run(context.WithoutCancel(t.Context()), append([]string{"--socket", d.socket}, strings.Fields(args)...), a); code != 0 {
+			if code := run(context.WithoutCancel(t.Context()), append([]string{"--socket", socket}, strings.Fields(args)...), a); code != 0 {
 				t.Errorf("%s: exit %d", args, code)
 			}
 			return errs.String()
@@ -43,6 +46,13 @@ func TestNotesAreSaidOnce(t *testing.T) {
 			if text := said(args); text != "" {
 				t.Errorf("%s after %s: %q", args, first, text)
 			}
+		}
+		if socket = another.socket; !strings.Contains(said("session create"), "git is broken") || said("session create") != "" {
+			t.Error("of another daemon it is not said, or twice")
+		}
+		bootID = func() string { return "after " + first }
+		if !strings.Contains(said("session create"), "git is broken") || said("session create") != "" {
+			t.Error("after a start of the host it is not said, or twice")
 		}
 		if err := os.RemoveAll(home); err != nil {
 			t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/toold/toold/client"
 )
@@ -17,8 +18,8 @@ const noteWidth = 90
 // maxTold is how many notes are remembered.
 const maxTold = 200
 
-// tellNotes prints what the host could not give a session, each once to this user, whatever other
-// sessions were told. All of it stays with the session, but for one that nobody can ask for later:
+// tellNotes prints what the host could not give a session, each once to this user since the host was
+// started, and of each daemon, whatever other sessions were told. All of it stays with the session, but for one that nobody can ask for later:
 // of that it is said in full.
 func tellNotes(a *app, s *client.Session, full bool) {
 	if len(s.Notes) == 0 {
@@ -27,9 +28,10 @@ func tellNotes(a *app, s *client.Session, full bool) {
 	file := toldFile(a)
 	text, _ := os.ReadFile(file) // where it cannot be read, a note is said once more
 	told := strings.Fields(string(text))
+	where := bootID() + "\x00" + a.socketPath() + "\x00"
 	said := 0
 	for _, note := range s.Notes {
-		sum := sha256.Sum256([]byte(note))
+		sum := sha256.Sum256([]byte(where + note))
 		key := hex.EncodeToString(sum[:8])
 		if slices.Contains(told, key) {
 			continue
@@ -52,6 +54,12 @@ func tellNotes(a *app, s *client.Session, full bool) {
 		_ = replaceFile(file, strings.NewReader(strings.Join(told, "\n")+"\n"))
 	}
 }
+
+// bootID is what the kernel calls this run of the host; tests replace it.
+var bootID = sync.OnceValue(func() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // where there is none, a note is said once for all
+	return string(id)
+})
 
 // toldFile remembers which notes this user has been shown, by their digests; "" for a user without a
 // home.
