@@ -283,7 +283,7 @@ func TestInstructions(t *testing.T) {
 	})
 	d.answers("GET /v1/sessions/ses_1", 200, client.Session{ID: "ses_1", Worktree: client.Worktree{Source: "/home/me/proj", Target: "/workspace"}})
 	got := d.serve(Config{}).InitializeResult().Instructions
-	want := instructions + "\n\n- The worktree is `/workspace`.\n- On the host the worktree is `/home/me/proj`: paths below that mean files of `/workspace`."
+	want := "On the host the worktree is `/home/me/proj`: paths below that mean files of `/workspace`.\n" + instructions + "\n\n- The worktree is `/workspace`."
 	if got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}

@@ -93,8 +93,8 @@ func New(cfg Config) *Server {
 // briefTime bounds the look at the session for instructions: an agent waits for them.
 const briefTime = 5 * time.Second
 
-// instructions are what an agent tells its model before its first call: what holds in this session,
-// and which path the worktree has outside, as a person may name it.
+// instructions are what an agent tells its model before its first call: which path the worktree has
+// outside, as a person may name it, and what holds in this session. Some agents cut what is long.
 func (s *Server) instructions(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, briefTime)
 	defer cancel()
@@ -106,7 +106,7 @@ func (s *Server) instructions(ctx context.Context) string {
 	}
 	text += "\n\n" + strings.TrimSpace(brief)
 	if row, err := s.cfg.Client.GetSession(ctx, s.cfg.Session); err == nil && row.Worktree.Source != "" && row.Worktree.Source != row.Worktree.Target {
-		text += fmt.Sprintf("\n- On the host the worktree is `%s`: paths below that mean files of `%s`.", plain.Name(row.Worktree.Source), row.Worktree.Target)
+		text = fmt.Sprintf("On the host the worktree is `%s`: paths below that mean files of `%s`.\n", plain.Name(row.Worktree.Source), row.Worktree.Target) + text
 	}
 	return text
 }
