@@ -205,6 +205,11 @@ func (m *mcpCommand) argv(c *cobra.Command) ([]string, error) {
 			values = list.GetSlice()
 		}
 		for _, v := range values {
+			if f.Name == "project" || f.Name == "socket" && !strings.Contains(v, "://") { // not of where the agent is started
+				if abs, err := filepath.Abs(v); err == nil {
+					v = abs
+				}
+			}
 			switch {
 			case f.NoOptDefVal != "":
 				argv = append(argv, "--"+f.Name+"="+v)

@@ -94,6 +94,13 @@ startup_timeout_sec = 60
 	if _, out, _ := mcpIn(t, t.TempDir(), "--session", "s", "--label", "a=b", "--label", "c=d", "--print-config", "cursor"); strings.Contains(out, "--worktree") || strings.Count(out, "--label") != 2 {
 		t.Errorf("the flags: %s", out)
 	}
+	dir := t.TempDir()
+	_, out, _ := mcpIn(t, dir, "--project", "a.toml", "--socket", "run/s", "--print-config", "cursor")
+	for _, name := range []string{"a.toml", "run/s"} {
+		if want := `"` + filepath.Join(dir, name) + `"`; !strings.Contains(out, want) {
+			t.Errorf("an agent that is started elsewhere finds no %s: %s", want, out)
+		}
+	}
 	for _, args := range [][]string{
 		{"--print-config", "emacs"},
 		{"--install", "zed"},
