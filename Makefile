@@ -12,7 +12,8 @@ export PATH := $(PATH):/usr/local/go/bin
 # somebody else's; the version is given below.
 export GOFLAGS := -buildvcs=false
 
-VERSION ?= $(shell git -c safe.directory='*' describe --tags --always --dirty 2>/dev/null || echo dev)
+RELEASE := $(shell sed -n 's/^const Release = "\(.*\)"/\1/p' client/release.go)
+VERSION ?= $(RELEASE)$(shell git -c safe.directory='*' describe --always --exclude='*' --dirty 2>/dev/null | sed 's/^/+/')
 LDFLAGS := -s -w -X main.version=$(VERSION)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 FUZZTIME ?= 30s

@@ -254,6 +254,11 @@ func TestGenDocs(t *testing.T) {
 		t.Errorf("the page of toold:\n%s", text)
 	}
 	settings := page("toold.toml.5")
+	for _, name := range []string{"toolctl-session-create.1", "toold.8", "toold.toml.5"} {
+		if head, _, _ := strings.Cut(page(name), "\n.SH"); !strings.Contains(head, `"toold `+client.Release+`"`) {
+			t.Errorf("%s does not say which release it is of: %s", name, head)
+		}
+	}
 	for _, key := range config.Keys() {
 		_, name, _ := strings.Cut(key, ".")
 		name = name[strings.LastIndex(name, ".")+1:]

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/toold/toold/client"
 )
 
 // newGenDocsCommand is for those who package toold.
@@ -22,7 +24,7 @@ func newGenDocsCommand(_ *app) *cobra.Command {
 			}
 			root := c.Root()
 			root.DisableAutoGenTag = true // the same sources give the same pages
-			if err := doc.GenManTree(root, &doc.GenManHeader{Title: "TOOLCTL", Section: "1", Source: "toold"}, args[0]); err != nil {
+			if err := doc.GenManTree(root, &doc.GenManHeader{Title: "TOOLCTL", Section: "1", Source: "toold " + client.Release}, args[0]); err != nil {
 				return fmt.Errorf("write man pages: %w", err)
 			}
 			pages := []struct {
@@ -46,7 +48,7 @@ func newGenDocsCommand(_ *app) *cobra.Command {
 // daemonPage is the man page of what toold says of itself.
 func daemonPage(usage string) string {
 	first, rest, _ := strings.Cut(usage, "\n")
-	return `.TH TOOLD 8 "" toold
+	return `.TH TOOLD 8 "" "toold ` + client.Release + `"
 .SH NAME
 toold \- ` + roff(strings.TrimSuffix(strings.TrimPrefix(first, "toold "), ".")) + `
 .SH DESCRIPTION
@@ -65,7 +67,7 @@ toold \- ` + roff(strings.TrimSuffix(strings.TrimPrefix(first, "toold "), ".")) 
 // settingsPage is the man page of config.toml: its comments as text, and each setting as it stands there.
 func settingsPage(text string) string {
 	var page strings.Builder
-	page.WriteString(`.TH TOOLD.TOML 5 "" toold
+	page.WriteString(`.TH TOOLD.TOML 5 "" "toold ` + client.Release + `"
 .SH NAME
 toold.toml \- the settings of toold, in /etc/toold/config.toml
 .SH DESCRIPTION

@@ -13,8 +13,8 @@ import (
 	"github.com/toold/toold/client"
 )
 
-// version is set by the linker for releases.
-var version = "dev"
+// version is what the build says (-ldflags "-X main.version=…"), which has the commit too.
+var version = client.Release
 
 // versions is what `toolctl version` prints; its JSON names are stable.
 type versions struct {

@@ -7,8 +7,8 @@ import (
 	"github.com/toold/toold/client"
 )
 
-// version is set by the build (-ldflags "-X main.version=…").
-var version = "dev"
+// version is what the build says (-ldflags "-X main.version=…"), which has the commit too.
+var version = client.Release
 
 // versionInfo is what this daemon is; ripgrep is which one it brings into sandboxes.
 func versionInfo(ripgrep string) client.Version {

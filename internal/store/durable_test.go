@@ -199,7 +199,11 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		{"no database", write("text", strings.Repeat("this is a text\n", 500)), ErrCorrupt, "move the file away"},
 		{"damaged", damaged, ErrCorrupt, "move the file away"},
-		{"newer", made("newer", "PRAGMA user_version = 99"), ErrNewer, "its format is 99"},
+		{
+			"newer", made("newer", "PRAGMA user_version = 99; UPDATE meta SET value = 12003004 WHERE key = 'release'"), ErrNewer,
+			fmt.Sprintf("toold 12.3.4 wrote it, in format 99; this is toold %s, which knows formats up to %d: run that version or a later one, restore a backup", client.Release, Format),
+		},
+		{"newer, without a release", made("unnamed", "PRAGMA user_version = 99; DROP TABLE meta"), ErrNewer, "a later toold wrote it, in format 99"},
 		{"another program's", made("other", "PRAGMA application_id = 7"), ErrCorrupt, "application id"},
 		{"in use", held, ErrLocked, "stop it"},
 		{"behind a link", filepath.Join(dir, "link"), nil, "symbolic links"},

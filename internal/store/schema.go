@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
+
+	"github.com/toold/toold/client"
 )
 
 // applicationID marks the file as ours ("tool" in ASCII).
@@ -112,14 +115,35 @@ var migrations = []string{
 	) WITHOUT ROWID`,
 }
 
+// Format is the number of the form that the state directory has.
+var Format = len(migrations)
+
+// releaseNumber is a release of toold as a number that grows with it.
+func releaseNumber(release string) (n int64) {
+	for part := range strings.SplitSeq(release, ".") {
+		v, _ := strconv.ParseInt(part, 10, 64) // a test holds its form
+		n = n*1000 + v
+	}
+	return n
+}
+
+// releaseName says which release a number is of.
+func releaseName(n int64) string {
+	if n <= 0 {
+		return "a later toold"
+	}
+	return fmt.Sprintf("toold %d.%d.%d", n/1e6, n/1e3%1e3, n%1e3)
+}
+
 // Keys of the table meta.
 const (
 	metaLastLease = "last_lease"
 	metaJournal   = "journal"
 	metaApplied   = "journal_applied"
-	metaClean     = "closed" // 1 while no daemon has the database open and the last one closed it
-	metaClock     = "clock/" // with a field of steady.Mark behind it
-	metaStray     = "stray/" // with the id of a session behind it: see Stray
+	metaClean     = "closed"  // 1 while no daemon has the database open and the last one closed it
+	metaClock     = "clock/"  // with a field of steady.Mark behind it
+	metaStray     = "stray/"  // with the id of a session behind it: see Stray
+	metaRelease   = "release" // of toold, that had the database open last: see releaseNumber
 )
 
 const sqlSetMeta = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
@@ -144,7 +168,9 @@ func migrate(ctx context.Context, c *sql.Conn) error {
 		return fmt.Errorf("%w: its application id is %#x", ErrCorrupt, app)
 	}
 	if version > len(migrations) {
-		return fmt.Errorf("%w: its format is %d, this one knows up to %d", ErrNewer, version, len(migrations))
+		wrote := int64(0) // of another format: what cannot be read is not known
+		_ = c.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = ?", metaRelease).Scan(&wrote)
+		return fmt.Errorf("%w: %s wrote it, in format %d; this is toold %s, which knows formats up to %d", ErrNewer, releaseName(wrote), version, client.Release, Format)
 	}
 	if err := quickCheck(ctx, c, version); err != nil {
 		return err

@@ -148,6 +148,9 @@ func (s *Store) open() error {
 	}
 	s.w.ids = NewIDs(last)
 	s.setClosed(0)
+	if _, err := s.w.conn.ExecContext(ctx, sqlSetMeta, metaRelease, releaseNumber(client.Release)); err != nil {
+		s.log.Warn("note which release has the database", "file", s.path, "error", err)
+	}
 	return nil
 }
 
@@ -317,7 +320,7 @@ func hint(err error) error {
 	case errors.Is(err, ErrLocked):
 		return fmt.Errorf("%w: stop it, or give this one another state directory", err)
 	case errors.Is(err, ErrNewer):
-		return fmt.Errorf("%w: run that version, or give this one another state directory", err)
+		return fmt.Errorf("%w: run that version or a later one, restore a backup of this one (toolctl backup restore), or give this one another state directory", err)
 	case errors.Is(err, errDamaged):
 		return fmt.Errorf("%w: move the journal away; what happened to calls in the last moment is lost with it", err)
 	case errors.Is(err, ErrCorrupt):
