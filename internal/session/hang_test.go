@@ -46,6 +46,7 @@ func TestHangingWorktree(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(small, "full"), bytes.Repeat([]byte{1}, 7<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	testrig.Eventually(t, "the worktree that hangs is looked at", testrig.Waited(t, hangs))
 	h.finished(writes.ID)
 	testrig.Eventually(t, "the writer to the full disk was stopped for that", func() bool { return h.m.DiskRoom().Stopped == 1 })
 	if c, err := h.store.Call(t.Context(), waits.ID); err != nil || c.Status != client.CallRunning {

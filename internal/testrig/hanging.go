@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -19,13 +20,30 @@ func Hanging(t testing.TB) (dir string, abort func()) {
 	}
 	abort = func() { device.Close() }
 	t.Cleanup(abort)
-	return tree(t, "fuse", [][2]string{{"fd", fmt.Sprint(device.Fd())}, {"rootmode", "40000"}, {"user_id", "0"}, {"group_id", "0"}}), abort
+	return tree(t, "fuse", [][2]string{{"fd", fmt.Sprint(device.Fd())}, {"rootmode", "40000"}, {"user_id", "0"}, {"group_id", "0"}, {"source", "test"}}), abort
+}
+
+// Waited reports, as often as it is asked, whether somebody waits for the file system of a Hanging directory.
+func Waited(t testing.TB, dir string) func() bool {
+	t.Helper()
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS, &st); err != nil { // which asks nobody
+		t.Fatal(err)
+	}
+	waiting := filepath.Join(tree(t, "fusectl", nil), fmt.Sprint(st.Dev_minor), "waiting")
+	return func() bool {
+		text, err := os.ReadFile(waiting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(text)) > "1" // the kernel itself waits until the connection is served
+	}
 }
 
 // SmallTree is a directory of a file system of its own, in memory, with room for so many bytes.
 func SmallTree(t testing.TB, bytes int64) (dir string) {
 	t.Helper()
-	return tree(t, "tmpfs", [][2]string{{"size", fmt.Sprint(bytes)}})
+	return tree(t, "tmpfs", [][2]string{{"size", fmt.Sprint(bytes)}, {"source", "test"}})
 }
 
 // tree makes a file system that is mounted nowhere, so that nothing of it outlives this process.
@@ -37,7 +55,7 @@ func tree(t testing.TB, kind string, options [][2]string) string {
 		Skipf(t, kind, "no %s here: %v", kind, err)
 	}
 	defer unix.Close(fsfd)
-	for _, option := range append(options, [2]string{"source", "test"}) {
+	for _, option := range options {
 		if err := unix.FsconfigSetString(fsfd, option[0], option[1]); err != nil {
 			t.Fatalf("%s: %v", option[0], err)
 		}
