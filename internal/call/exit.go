@@ -115,7 +115,7 @@ func (st *steps) trail(c *Call, o *outcome) {
 	if o.Exit == nil || !c.def.Command {
 		return
 	}
-	info := run.TrailerInfo{MemoryLimit: int64(st.limits.Memory), PIDsLimit: st.limits.PIDs}
+	info := run.TrailerInfo{MemoryLimit: int64(st.limits.Memory), PIDsLimit: st.limits.PIDs, OutputLimit: int64(st.limits.Output)}
 	if o.Exit.Reason == run.ReasonTimeout {
 		if info.Timeout, info.MostTimeout = c.timeouts(); info.Timeout == 0 {
 			return // an earlier daemon's call: only the agent knows

@@ -225,6 +225,7 @@ type TrailerInfo struct {
 	MostTimeout time.Duration // that the input may ask for; 0 = unknown
 	MemoryLimit int64         // bytes, 0 = unknown
 	PIDsLimit   int64         // 0 = unknown
+	OutputLimit int64         // bytes, 0 = unknown
 	// Room is how large the place is that was full, and which limit that follows
 	// from; "" = unknown.
 	Room string
@@ -306,7 +307,11 @@ func howEnded(e *Exit, i TrailerInfo) string {
 	case ReasonAborted:
 		return "aborted"
 	case ReasonOutputLimit:
-		return "killed: it printed more than limits.output allows; print less, or write to a file"
+		limit := ""
+		if i.OutputLimit > 0 {
+			limit = " (" + binarySize(i.OutputLimit) + ")"
+		}
+		return "killed: it printed more than limits.output" + limit + " allows; print less, or write to a file"
 	case ReasonMemory:
 		if e.Host != "" {
 			return "stopped: " + e.Host

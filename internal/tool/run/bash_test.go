@@ -49,6 +49,7 @@ func TestTrailer(t *testing.T) {
 		{Exit{Reason: ReasonMemory}, TrailerInfo{}, "out of memory; do less at once, or have the session made with --limit memory=SIZE"},
 		{Exit{Reason: ReasonAborted}, TrailerInfo{}, "aborted"},
 		{Exit{Reason: ReasonOutputLimit}, TrailerInfo{}, "killed: it printed more than limits.output allows; print less, or write to a file"},
+		{Exit{Reason: ReasonOutputLimit}, TrailerInfo{OutputLimit: 1 << 30}, "killed: it printed more than limits.output (1GiB) allows; print less, or write to a file"},
 		{Exit{Reason: ReasonPIDs}, TrailerInfo{}, "too many processes; start fewer at once, or have the session made with --limit pids=N"},
 		{
 			Exit{Reason: ReasonPIDs, Code: 254, BackgroundKilled: 1},
