@@ -215,6 +215,9 @@ func (b box) adopt(ctx context.Context, s *Session) error {
 	s.mu.Lock()
 	s.sb = sb
 	s.mu.Unlock()
+	if late, ok := sb.(sandbox.Late); ok && s.row.HomeDisk && late.Held() == 0 {
+		s.promised.Store(int64(homeDisk(&s.row.Limits)))
+	}
 	s.gauges.from(ctx)
 	return nil
 }

@@ -55,10 +55,7 @@ func (d disks) claim(_ context.Context, pl *plan) error {
 
 func (disks) sizes(pl *plan) (p promise) {
 	if pl.homeDisk {
-		p.home = pl.disk
-		if l := &pl.req.Limits; l.Memory > 0 && l.Tmp > l.Memory/8 { // /tmp is on it too
-			p.home += l.Tmp
-		}
+		p.home = homeDisk(&pl.req.Limits)
 	}
 	if pl.changes > 0 && pl.seed.Disk == "" {
 		p.rest += pl.changes
@@ -72,6 +69,14 @@ func (disks) sizes(pl *plan) (p promise) {
 		}
 	}
 	return p
+}
+
+// homeDisk is how large the disk of a home directory is.
+func homeDisk(l *client.Limits) client.Size {
+	if l.Memory > 0 && l.Tmp > l.Memory/8 { // /tmp is on it too
+		return l.Disk + l.Tmp
+	}
+	return l.Disk
 }
 
 // open leaves to the driver what it has disks for.

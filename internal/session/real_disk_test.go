@@ -41,7 +41,7 @@ func TestRealHome(t *testing.T) {
 		t.Fatal(err)
 	}
 	var ids []string
-	for range 2 {
+	for range 3 {
 		s, err := m.Create(t.Context(), alice, client.SessionCreate{})
 		if err != nil {
 			t.Fatal(err)
@@ -57,6 +57,13 @@ func TestRealHome(t *testing.T) {
 		}
 	}
 	one, two := ids[0], ids[1]
+	promised := func(session string, want int64) {
+		t.Helper()
+		if n := m.liveByID(session).promised.Load(); n != want {
+			t.Errorf("session %s is promised %d bytes, want %d", session, n, want)
+		}
+	}
+	promised(one, 32<<20)
 	tool(one, "glob", object{"pattern": "*"}, "")
 	tool(one, "list", object{}, "")
 	if all := h.own(t); len(all) > 0 {
@@ -78,6 +85,8 @@ func TestRealHome(t *testing.T) {
 	if m, stop, err = h.open(quiet()); err != nil {
 		t.Fatal(err)
 	}
+	promised(one, 0)
+	promised(ids[2], 32<<20)
 	tool(one, "bash", object{"command": "cat ~/.cache/x; ls ~"}, "first\nbig\nmine\n")
 	if all := h.own(t); len(all) != 2 {
 		t.Errorf("after a restart there are %q", all)
