@@ -1,10 +1,12 @@
 package auth
 
 import (
-	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"strconv"
+
+	"github.com/toold/toold/internal/procstat"
 )
 
 // Process is a process of the host as the kernel tells of it.
@@ -27,13 +29,11 @@ func ProcessOf(pid int32) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	// The second field is the name, which may hold anything. See proc(5) for the numbers.
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	const group, tty, foreground, start = 5 - 3, 7 - 3, 8 - 3, 22 - 3
-	if len(fields) <= start {
-		return Process{}, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
+	start, err := procstat.Number(b, procstat.Start)
+	var field [3]string
+	for i, n := range []int{procstat.Group, procstat.Terminal, procstat.Foreground} {
+		text, terr := procstat.Text(b, n)
+		field[i], err = text, cmp.Or(err, terr)
 	}
-	p := Process{Terminal: string(fields[tty]) != "0" && bytes.Equal(fields[foreground], fields[group])}
-	p.Start, err = strconv.ParseUint(string(fields[start]), 10, 64)
-	return p, err
+	return Process{Start: uint64(start), Terminal: field[1] != "0" && field[2] == field[0]}, err
 }

@@ -3,7 +3,6 @@
 package process
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/descriptor"
+	"github.com/toold/toold/internal/procstat"
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -214,19 +214,13 @@ func Gone(err error) error {
 	return err
 }
 
-// startTime is field 22 of /proc/PID/stat.
 func startTime(dir *os.File) (uint64, error) {
-	data, err := readIn(dir, "stat")
+	stat, err := readIn(dir, "stat")
 	if err != nil {
 		return 0, Gone(err)
 	}
-	// The second field is the command, which may hold anything.
-	i := bytes.LastIndexByte(data, ')')
-	fields := strings.Fields(string(data[i+1:]))
-	if i < 0 || len(fields) < 20 {
-		return 0, errors.New("/proc/PID/stat is too short")
-	}
-	return strconv.ParseUint(fields[19], 10, 64)
+	n, err := procstat.Number(stat, procstat.Start)
+	return uint64(n), err
 }
 
 // innermostPID is the last number of the NSpid line.

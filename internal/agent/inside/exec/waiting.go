@@ -1,7 +1,6 @@
 package exec
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/procstat"
 )
 
 // waiting is a shell that has been started ahead of its command.
@@ -324,18 +325,13 @@ func (h *handle) expect(at int64, want string) error {
 // areas are where the arguments and the environment of a process end.
 type areas struct{ argEnd, envEnd int64 }
 
-// areasOf reads /proc/PID/stat. The name, the second field, may hold anything.
+// areasOf reads /proc/PID/stat.
 func areasOf(stat []byte) (a areas, err error) {
-	const first, argEnd, envEnd = 3, 49, 51 // as proc(5) counts the fields
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) <= envEnd-first {
-		return a, fmt.Errorf("stat of a process with %d fields", len(fields))
-	}
 	for _, f := range []struct {
 		to *int64
 		at int
-	}{{&a.argEnd, argEnd}, {&a.envEnd, envEnd}} {
-		*f.to, err = strconv.ParseInt(string(fields[f.at-first]), 10, 64)
+	}{{&a.argEnd, procstat.ArgEnd}, {&a.envEnd, procstat.EnvEnd}} {
+		*f.to, err = procstat.Number(stat, f.at)
 		if err == nil && *f.to <= int64(len(placeholder)) {
 			err = unix.EPERM // the kernel does not tell
 		}
