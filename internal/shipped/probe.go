@@ -1,6 +1,7 @@
 package shipped
 
 import (
+	"encoding/json"
 	"regexp"
 	"strings"
 )
@@ -42,6 +43,8 @@ type Received struct {
 	// is not.
 	First int `json:"first,omitempty"`
 	Last  int `json:"last,omitempty"`
+	// Escaped: the whole is there, as a string of JSON.
+	Escaped bool `json:"escaped,omitempty"`
 	// Around is the result with "…" in place of the text.
 	Around string `json:"around,omitempty"`
 	// Pictures is how often the picture is in the question.
@@ -54,6 +57,7 @@ func (p *Probe) Receive(wrote, result string, q *Question, home string) Received
 	r := Received{What: p.Name, Wrote: len(wrote), Arrived: len(result), Times: q.Times(wrote)}
 	if r.Times == 0 {
 		r.First, r.Last = ends(wrote, result)
+		r.Escaped = strings.Contains(result, escaped(wrote))
 	} else {
 		r.Around = strings.ReplaceAll(strings.Replace(result, wrote, "…", 1), home, "{home}")
 	}
@@ -61,6 +65,15 @@ func (p *Probe) Receive(wrote, result string, q *Question, home string) Received
 		r.Pictures = q.Times(Pixel)
 	}
 	return r
+}
+
+// escaped is a text as it stands between the quotes of a string of JSON.
+func escaped(text string) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(text) // a string can be encoded
+	return strings.TrimSuffix(strings.TrimSpace(b.String()), `"`)[1:]
 }
 
 // ends are how many bytes of the beginning and of the end of a text stand in another one, each

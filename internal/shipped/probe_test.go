@@ -18,6 +18,7 @@ func TestReceive(t *testing.T) {
 		{"around", "text", "in /h/x: text", Received{Wrote: 4, Arrived: 13, Times: 1, Around: "in {home}/x: …"}},
 		{"twice", "text", "text text", Received{Wrote: 4, Arrived: 9, Times: 2, Around: "… text"}},
 		{"cut", long, long[:990] + "[…]" + long[1995:], Received{Wrote: 2000, Arrived: 1000, First: 990, Last: 5}},
+		{"escaped", "a\t<b>\n", `{"text":"a\t<b>\n"}`, Received{Wrote: 6, Arrived: 19, First: 1, Last: 0, Escaped: true}},
 		{"other", "text", "", Received{Wrote: 4}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -51,7 +51,7 @@ type Report struct {
 	Tools   []string `json:"tools"`         // of toold's that the model was offered, as toold names them
 	Missing []string `json:"missing_tools"` // of toold's that it was not
 	Own     []string `json:"own_tools"`     // of the agent's own
-	// Instructions are how many lines toold gave, and how many of them the model had.
+	// Instructions are how many lines toold gave that no tool says as well, and how many of them the model had.
 	Instructions struct {
 		Lines   int `json:"lines"`
 		Arrived int `json:"arrived"`
@@ -124,7 +124,7 @@ func (t *Trial) checkTools(r *Report) {
 
 func (t *Trial) checkInstructions(r *Report) {
 	for text := range strings.Lines(t.want.instructions) {
-		if text = strings.TrimSpace(text); text != "" {
+		if text = strings.TrimSpace(text); text != "" && !strings.Contains(t.want.descriptions, text) {
 			r.Instructions.Lines++
 			if t.seen.last.Times(text) > 0 {
 				r.Instructions.Arrived++
@@ -160,6 +160,9 @@ func (t *Trial) checkCalls(r *Report) {
 // checkReceived looks at what came of one call.
 func (t *Trial) checkReceived(r *Report, got *Received, picture bool) {
 	switch {
+	case got.Escaped:
+		r.check(got.What, client.CheckFail, "its model reads tabs, quotes and line breaks otherwise than they are in files, and edits fail by that: update "+t.Agent.Name,
+			bytesOf(got.Wrote)+", as a string of JSON: what would be a tab is \\t")
 	case got.Times == 0 && got.First+got.Last == 0:
 		r.check(got.What, client.CheckFail, "its model reads something else than toold wrote: update "+t.Agent.Name, fmt.Sprintf("nothing of %s; the model has %s", bytesOf(got.Wrote), bytesOf(got.Arrived)))
 	case got.Times == 0 && t.Agent.Cuts != "":

@@ -15,6 +15,7 @@ import (
 type served struct {
 	instructions string
 	tools        []string
+	descriptions string   // of all tools
 	texts        []string // of Probes
 }
 
@@ -50,6 +51,7 @@ func (t *Trial) served(ctx context.Context) (s served, err error) {
 	}
 	for _, tool := range list.Tools {
 		s.tools = append(s.tools, tool.Name)
+		s.descriptions += tool.Description + "\n"
 	}
 	for i := range Probes {
 		text, err := Probes[i].served(ctx, conn)

@@ -71,7 +71,7 @@ func TestDoctorFaults(t *testing.T) {
 		{mode: "stops", check: "calls", says: "2 of 5 made; then it ended with exit code 0"},
 		{mode: "hangs in a call", flags: []string{"--patience", "10s"}, check: "calls", says: "1 of 5 made; then it asked nothing for 10s, and was stopped"},
 		{mode: "own", check: "own tools", says: "shell"},
-		{mode: "escapes", check: "text", says: "39 bytes"},
+		{mode: "escapes", check: "44,000 bytes", says: "as a string of JSON"},
 		{mode: "changes", check: "error", says: "the model has 2 bytes"},
 		{mode: "cuts", check: "44,000 bytes", says: "cut: of 44000 bytes the first 5000 and the last 1000"},
 		{mode: "twice", check: "300 lines", says: "2 times"},
