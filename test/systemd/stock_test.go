@@ -73,13 +73,14 @@ type stockHost struct {
 const job = `#!/bin/bash
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TMPDIR=/tmp LC_ALL=C.UTF-8 %s=1 TOOLD_TEST_REQUIRE=systemd
 mkdir -p /job/out /var/lib/toold
-mount /dev/nvme0n3 /var/lib/toold
+udevadm wait --timeout=300 /dev/disk/by-id/virtio-state /dev/disk/by-id/virtio-out
+mount /dev/disk/by-id/virtio-state /var/lib/toold
 systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload
 cd /src/test/systemd
 ./systemd.test -test.v -test.timeout %s -test.run '%s' 2>&1 | tee /job/out/log
 echo ${PIPESTATUS[0]} >/job/out/code
 dmesg >/job/out/dmesg
-tar -cf /dev/nvme0n4 -C /job/out .
+tar -cf /dev/disk/by-id/virtio-out -C /job/out .
 `
 
 // pack makes the disks: what is installed and the tests, room for the daemon's state, and for what
@@ -137,20 +138,22 @@ func (v *stockHost) boot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stockBound+5*time.Minute)
 	defer cancel()
 	program, env := "qemu-system-x86_64", os.Environ()
+	// Nothing that systemd does once only, or for people; and it waits as long as it takes.
+	line := "root=/dev/nvme0n1 rw console=ttyS0 panic=-1 net.ifnames=0 quiet systemd.condition-needs-update=no systemd.getty_auto=no" +
+		" systemd.default_timeout_start_sec=900 systemd.default_device_timeout_sec=900"
 	// -cpu max under emulation has all that it can do.
 	args := []string{
 		"-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max", "-M", "q35", "-m", "3072", "-smp", "2",
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-serial", "file:" + filepath.Join(v.dir, "console"), "-serial", "file:" + filepath.Join(v.dir, "text"),
-		"-kernel", filepath.Join(v.disk, "vmlinuz"), "-append", "root=/dev/nvme0n1 rw console=ttyS0 panic=-1 net.ifnames=0 quiet",
-		"-device", "virtio-rng-pci", "-device", "nvme,id=nvme,serial=toold",
+		"-kernel", filepath.Join(v.disk, "vmlinuz"), "-append", line,
+		"-device", "virtio-rng-pci",
+		// What the kernel needs of the root disk is built into it, and there is one of its kind: kernels
+		// since 6.12 give names as they find disks.
+		"-drive", "if=none,id=root,format=raw,snapshot=on,cache=unsafe,file=" + filepath.Join(v.disk, "disk"), "-device", "nvme,serial=root,drive=root",
 	}
-	// One controller, so that the disks have their names in this order.
-	for i, d := range []string{
-		filepath.Join(v.disk, "disk") + ",snapshot=on,cache=unsafe", filepath.Join(v.dir, "job") + ",readonly=on",
-		filepath.Join(v.dir, "state") + ",cache=unsafe", filepath.Join(v.dir, "out"),
-	} {
-		args = append(args, "-drive", fmt.Sprintf("if=none,id=d%d,format=raw,file=%s", i, d), "-device", fmt.Sprintf("nvme-ns,bus=nvme,nsid=%d,drive=d%d", i+1, i))
+	for name, options := range map[string]string{"job": "readonly=on", "state": "cache=unsafe", "out": "cache=writeback"} {
+		args = append(args, "-drive", fmt.Sprintf("if=none,id=%s,format=raw,file=%s,%s", name, filepath.Join(v.dir, name), options), "-device", fmt.Sprintf("virtio-blk-pci,serial=%s,drive=%[1]s", name))
 	}
 	if _, err := exec.LookPath(program); err != nil { // unpacked, not installed
 		dir, err := filepath.Abs(filepath.Join(repository, "bin/stock-host/qemu"))
