@@ -53,17 +53,24 @@ func (u uids) free(ctx context.Context, l store.Lease) error {
 	return errors.New(l.Reason)
 }
 
-// mine says which sessions have a sandbox of this daemon, or may have one.
+// mine says which sessions have a sandbox of this daemon, or may have one, as their driver does not
+// answer.
 func (u uids) mine(ctx context.Context) func(session string) bool {
-	have, unknown := make(map[string]bool), false
-	for _, d := range u.roster.cfg.Drivers {
+	have, silent := make(map[string]bool), make(map[string]bool)
+	for name, d := range u.roster.cfg.Drivers {
 		recs, err := d.List(ctx, u.roster.cfg.Owner)
-		unknown = unknown || err != nil
+		silent[name] = err != nil
 		for _, rec := range recs {
 			have[rec.SessionID] = true
 		}
 	}
-	return func(session string) bool { return unknown || have[session] }
+	return func(session string) bool {
+		if have[session] {
+			return true
+		}
+		row, err := u.roster.store.Session(ctx, session)
+		return err == nil && silent[row.Driver]
+	}
 }
 
 // sandboxLeft reports whether anything of a session's sandbox is left.
