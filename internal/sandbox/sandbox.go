@@ -206,9 +206,6 @@ type Overlay struct {
 	Upper *os.File
 	// Base are as Lower what, over the source, the worktree is compared with.
 	Base []*os.File
-	// Was are the layers that a Relay takes away, to be laid again where it fails; nil where
-	// nobody knows them.
-	Was *Overlay
 }
 
 // Relaying is a Sandbox whose worktree of mode overlay can be laid anew while it lives.
@@ -219,9 +216,8 @@ type Relaying interface {
 	// Relay puts the worktree that c says, and what it is compared with, into the place of
 	// those that are there; c's other mounts stay as they are. No process of the tools may
 	// be alive. ErrBusy: something still uses it; ErrMountTarget: one of those other mounts
-	// would have no place. In both cases the old worktree is in its place. Where the new one
-	// cannot be made, the layers of Overlay.Was are laid again; without them, and after another
-	// error, it may be missing. A daemon that dies here leaves what the next Relay goes on with.
+	// would have no place. In both cases the old worktree is in its place. After another error
+	// it may be missing. A daemon that dies here leaves what the next Relay goes on with.
 	Relay(ctx context.Context, c *Claim) error
 }
 

@@ -80,19 +80,6 @@ func ClearUpper(dir *os.File) error {
 	return root.RemoveAll(work)
 }
 
-// renewWork gives an upper layer that no overlay has any more another work directory, so that it
-// can be mounted again. That of an overlay which does not wait for disks says that it may be half
-// written, as it is when the host went down; here it did not.
-func renewWork(dir *os.File) error {
-	root, err := os.OpenRoot(fmt.Sprintf("/proc/thread-self/fd/%d", dir.Fd()))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }() // it was opened to find names
-	_, work, _ := strings.Cut(layerWork, "/")
-	return errors.Join(root.RemoveAll(work), root.Mkdir(work, 0o700))
-}
-
 // overlayLocked works in a mount namespace of this thread alone. Kernels before
 // 6.15 take only layers that are attached in the namespace of who mounts.
 func overlayLocked(staging string, lower []*os.File, upper *os.File, renames Renames) (*os.File, error) {

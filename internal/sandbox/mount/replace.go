@@ -11,36 +11,22 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
-	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/process"
 	"github.com/toold/toold/internal/thread"
 )
 
-// Laying is a tree that is made for its place.
-type Laying struct {
-	Target string // absolute path inside the sandbox
-	// Make makes the tree, attached nowhere. It is called once, on a thread in no namespace of
-	// the sandbox's; so is Back.
-	Make func() (*os.File, error)
-	// Back makes the one that was there before; nil: nobody knows it.
-	Back func() (*os.File, error)
-}
-
-// Replace puts others into the places of two mounts that are there, in the mount namespace of the
-// process whose /proc directory is proc: of that at aside, below which nothing is mounted, and of
-// that at tree. Mounts that lie in tree do so afterwards too. It fails with sandbox.ErrBusy where
-// something uses what is to go, and with sandbox.ErrMountTarget where the new one has no place for
-// a mount that lies in the old one; then that one is in its place. Where the new tree cannot be
-// made, that is made again.
+// Replace puts detached mounts into the places of two that are there, in the mount namespace of
+// the process whose /proc directory is proc: of that at aside, below which nothing is mounted,
+// and of that at tree. Mounts that lie in tree do so afterwards too. It fails with
+// sandbox.ErrBusy where something uses what is to go, and with sandbox.ErrMountTarget where the
+// new one has no place for a mount that lies in the old one; then that one is in its place.
 //
-// The new tree is made when the old one is gone, unless something lies in it: of an overlay over a
-// layer that another one still writes to the kernel says in its log that it may behave in any way.
-//
-// It may end at any moment without anything being lost: something is always mounted at tree, or
-// else aside over what is there, from where the next Replace takes it. First that is the old tree,
-// then a place holder, an empty directory, then the new one. It closes the file of aside.
-func Replace(proc *os.File, tree Laying, aside Detached) error {
+// It may end at any moment without anything being lost: the old tree is moved over aside until
+// the new one is whole, so that either is always mounted somewhere in the namespace, and the
+// next Replace begins with what this one has left. It closes the files of both.
+func Replace(proc *os.File, tree, aside Detached) error {
+	defer tree.File.Close()
 	defer aside.File.Close()
 	_, err := thread.Run(func() (struct{}, error) {
 		root, err := enter(proc)
@@ -61,7 +47,7 @@ type replacing struct {
 	step        func() // between two changes; tests end it there
 }
 
-func (r *replacing) replace(tree Laying, aside Detached) error {
+func (r *replacing) replace(tree, aside Detached) error {
 	if err := r.goOn(); err != nil {
 		return err
 	}
@@ -89,7 +75,7 @@ func (r *replacing) goOn() error {
 func (r *replacing) replaceAside(with Detached) error {
 	all, err := r.mounts()
 	if err == nil && count(all, r.aside) > 0 {
-		err = unmountAt(r.root, r.aside, 0)
+		err = unmountAt(r.root, r.aside)
 	}
 	if err != nil {
 		return err
@@ -98,45 +84,12 @@ func (r *replacing) replaceAside(with Detached) error {
 	return attachOne(r.root, with)
 }
 
-func (r *replacing) replaceTree(with Laying) error {
+func (r *replacing) replaceTree(with Detached) error {
 	all, err := r.mounts()
 	if err != nil {
 		return err
 	}
-	// What lies in a tree has its places in that, and may have none in one that is made later.
-	if count(all, r.tree) == 0 || len(below(r.tree, all)) > 0 {
-		return r.put(with.Make)
-	}
-	if err := r.put(placeHolder); err != nil {
-		return err
-	}
-	r.step()
-	err = r.put(with.Make)
-	if err == nil || with.Back == nil {
-		return err
-	}
-	r.step()
-	if again := r.put(with.Back); again != nil {
-		// What err says is of a sandbox that has its tree.
-		return fmt.Errorf("%s; put back what was there: %w", plain.Cause(err), again)
-	}
-	return err
-}
-
-// put puts a mount into the place of the tree. A sandbox may have none that is attached nowhere,
-// so that it is made elsewhere.
-func (r *replacing) put(make func() (*os.File, error)) error {
-	f, err := thread.Run(make)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	with := Detached{File: f, Target: r.tree}
-	all, err := r.mounts()
-	if err != nil {
-		return err
-	}
-	if count(all, r.tree) == 0 {
+	if count(all, r.tree) == 0 { // an earlier version was ended between taking off and putting on
 		return attachOne(r.root, with)
 	}
 	r.step()
@@ -147,7 +100,7 @@ func (r *replacing) put(make func() (*os.File, error)) error {
 	if err := attachOne(r.root, with); err != nil {
 		return errors.Join(err, r.move(r.aside, r.tree))
 	}
-	_ = f.Close() // or it would be in use
+	_ = with.File.Close() // or it would be in use
 	r.step()
 	return r.finish()
 }
@@ -155,7 +108,7 @@ func (r *replacing) put(make func() (*os.File, error)) error {
 // finish gives the new tree what is mounted in the old one, which lies aside, and takes that
 // off; or else it puts the old one back.
 func (r *replacing) finish() error {
-	err := r.moveBelow(r.aside, r.tree)
+	err := r.copyBelow(r.aside, r.tree)
 	if err == nil {
 		err = r.takeOff(r.aside)
 	}
@@ -163,58 +116,71 @@ func (r *replacing) finish() error {
 		return err
 	}
 	r.step()
-	return errors.Join(err, r.moveBelow(r.tree, r.aside), r.takeOff(r.tree), r.move(r.aside, r.tree))
+	return errors.Join(err, r.copyBelow(r.tree, r.aside), r.takeOff(r.tree), r.move(r.aside, r.tree))
 }
 
-// moveBelow moves what is mounted in one mount to another. What is mounted in that goes with it.
-func (r *replacing) moveBelow(from, to string) error {
+// copyBelow mounts in one mount what is mounted in another and not there yet.
+func (r *replacing) copyBelow(from, to string) error {
 	all, err := r.mounts()
 	if err != nil {
 		return err
 	}
-	var names []string
+	has := below(to, all)
 	for _, name := range below(from, all) {
-		if slices.ContainsFunc(names, func(outer string) bool { return strings.HasPrefix(name, outer+"/") }) {
+		if slices.Contains(has, name) {
 			continue
 		}
-		at, err := openAt(r.root, to+name, 0)
+		m, err := r.clone(from + name)
 		if err != nil {
 			return err
 		}
-		_ = at.Close() // it was opened to see that it is there
-		names = append(names, name)
-	}
-	for _, name := range names {
-		if err := r.move(from+name, to+name); err != nil {
+		err = errors.Join(attachOne(r.root, Detached{File: m, Target: to + name, Plain: true}), m.Close())
+		if err != nil {
 			return err
 		}
+		has = append(has, name)
 		r.step()
 	}
 	return nil
 }
 
-// takeOff unmounts what is at a place, in which nothing is mounted. A place holder goes whoever
-// uses it: it has nothing of the session's.
+// takeOff unmounts what is at a place, after all that lies in it.
 func (r *replacing) takeOff(place string) error {
 	all, err := r.mounts()
 	if err != nil {
 		return err
 	}
-	flags := 0
-	if holdsPlace(all, place) {
-		flags = unix.MNT_DETACH
+	for _, name := range slices.Backward(below(place, all)) {
+		if err := unmountAt(r.root, place+name); err != nil {
+			return err
+		}
+		r.step()
 	}
-	return unmountAt(r.root, place, flags)
+	return unmountAt(r.root, place)
 }
 
 // move moves the uppermost mount at a place, with all that lies in it, over what is at another.
 func (r *replacing) move(from, to string) error {
-	f, err := openAt(r.root, from, 0)
+	f, err := OpenPlace(r.root, from)
 	if err != nil {
 		return err
 	}
 	defer f.Close() // before it is taken off, or it is in use
-	return attachOne(r.root, Detached{File: f, Target: to, Plain: true})
+	return attachOne(r.root, Detached{File: f, Target: to})
+}
+
+// clone is a detached mount of what is mounted at a place, alone.
+func (r *replacing) clone(place string) (*os.File, error) {
+	at, err := openAt(r.root, place, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	fd, err := unix.OpenTree(int(at.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return nil, fmt.Errorf("%s: open_tree: %w", place, err)
+	}
+	return os.NewFile(uintptr(fd), place), nil
 }
 
 // mounts are all that the process sees.
@@ -248,27 +214,8 @@ func below(place string, mounts []*mountinfo.Info) (names []string) {
 	return names
 }
 
-// holdsPlace reports whether the uppermost mount at a place is a place holder.
-func holdsPlace(mounts []*mountinfo.Info, place string) bool {
-	covered := map[int]bool{}
-	for _, m := range mounts {
-		covered[m.Parent] = covered[m.Parent] || m.Mountpoint == place
-	}
-	return slices.ContainsFunc(mounts, func(m *mountinfo.Info) bool {
-		return m.Mountpoint == place && !covered[m.ID] && m.FSType == "tmpfs" && m.Source == placeSource
-	})
-}
-
-// placeSource is what the kernel shows a place holder by.
-const placeSource = "place"
-
-// placeHolder is an empty file system that nobody writes to.
-func placeHolder() (*os.File, error) {
-	return New("tmpfs", placeSource, map[string]string{"size": "4k", "mode": "755"}, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY)
-}
-
 // unmountAt takes off the mount at target. Its directory is found without following a link.
-func unmountAt(root *os.File, target string, flags int) error {
+func unmountAt(root *os.File, target string) error {
 	parent, err := OpenPlace(root, filepath.Dir(target))
 	if err != nil {
 		return err
@@ -277,7 +224,7 @@ func unmountAt(root *os.File, target string, flags int) error {
 	if err := unix.Fchdir(int(parent.Fd())); err != nil {
 		return err
 	}
-	err = unix.Unmount(filepath.Base(target), unix.UMOUNT_NOFOLLOW|flags)
+	err = unix.Unmount(filepath.Base(target), unix.UMOUNT_NOFOLLOW)
 	if errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("%s: %w", target, sandbox.ErrBusy)
 	}

@@ -43,39 +43,15 @@ func (d *detaching) overlay() error {
 func (s Session) Relay(proc *os.File) error {
 	d := s.detaching()
 	defer d.close()
-	w, o := &d.Worktree, d.Worktree.Overlay
-	from := source{w.Source, w.UID, w.GID}
-	next, err := d.stack(from, o.Lower, o.Upper)
-	if err != nil {
+	if err := d.overlay(); err != nil {
+		d.closeMounts()
 		return err
 	}
-	defer next.close()
-	if err := next.prepare(int(d.ToolUID), int(d.ToolGID)); err != nil {
-		return err
+	defer d.closeMounts()
+	at := func(target string) Detached {
+		return d.set.Mounts[slices.IndexFunc(d.set.Mounts, func(m Detached) bool { return m.Target == target })]
 	}
-	tree := Laying{Target: w.Target, Make: func() (*os.File, error) { return next.mount(d.Staging, RenamesRedirect) }}
-	if o.Was != nil {
-		tree.Back = func() (*os.File, error) { return d.again(from, o.Was) }
-	}
-	base, err := d.layered(from, o.Base, nil, RenamesRedirect)
-	if err != nil {
-		return fmt.Errorf("what it is compared with: %w", err)
-	}
-	return Replace(proc, tree, Detached{File: base, Target: filepath.Join(sandbox.TreeDir, sandbox.TreeBase)})
-}
-
-// again mounts layers that an overlay, of which nothing is left, has written to: a work
-// directory tells what else would be mounted of a host that went down meanwhile.
-func (d *detaching) again(from source, was *sandbox.Overlay) (*os.File, error) {
-	l, err := d.stack(from, was.Lower, was.Upper)
-	if err != nil {
-		return nil, err
-	}
-	defer l.close()
-	if err := renewWork(l.upper); err != nil {
-		return nil, fmt.Errorf("upper layer: %w", err)
-	}
-	return l.mount(d.Staging, RenamesRedirect)
+	return Replace(proc, at(d.Worktree.Target), at(filepath.Join(sandbox.TreeDir, sandbox.TreeBase)))
 }
 
 // source is a directory below layers, and whose ids are shown as the tool user's.
@@ -86,86 +62,45 @@ type source struct {
 
 // layered is a mount of the source below layers. Without an upper one it is read-only.
 func (d *detaching) layered(from source, layers []*os.File, upper *os.File, renames Renames) (*os.File, error) {
-	l, err := d.stack(from, layers, upper)
-	if err != nil {
-		return nil, err
-	}
-	defer l.close()
-	if err := l.prepare(int(d.ToolUID), int(d.ToolGID)); err != nil {
-		return nil, err
-	}
-	return l.mount(d.Staging, renames)
-}
-
-// stacked is mounts of layers that are not one over the other yet.
-type stacked struct {
-	lower []*os.File // the uppermost first, the source last
-	upper *os.File   // nil without one
-}
-
-func (d *detaching) stack(from source, layers []*os.File, upper *os.File) (*stacked, error) {
 	source, err := d.asTool(from.dir, from.uid, from.gid, unix.MOUNT_ATTR_RDONLY)
 	if errors.Is(err, ErrNoIDMap) {
 		return nil, fmt.Errorf("its file system has no id-mapped mounts, which the mode overlay needs: take the mode bind, or put it on ext4, xfs or btrfs: %w", sandbox.ErrUnsupported)
 	}
-	if err != nil {
-		return nil, err
+	if err != nil || upper == nil && len(layers) == 0 {
+		return source, err
 	}
-	l := &stacked{lower: []*os.File{source}}
-	for _, layer := range slices.Backward(layers) {
-		m, err := d.frozen(layer)
-		if err != nil {
-			l.close()
-			return nil, fmt.Errorf("layer %s: %w", layer.Name(), err)
+	mounts := []*os.File{source}
+	defer func() {
+		for _, m := range mounts {
+			_ = m.Close()
 		}
-		l.lower = append(l.lower, m)
+	}()
+	for _, l := range slices.Backward(layers) {
+		m, err := d.frozen(l)
+		if err != nil {
+			return nil, fmt.Errorf("layer %s: %w", l.Name(), err)
+		}
+		mounts = append(mounts, m)
 	}
-	slices.Reverse(l.lower)
+	lower := slices.Clone(mounts)
+	slices.Reverse(lower)
 	if upper == nil {
-		return l, nil
+		return Overlay(d.Staging, lower, nil, renames)
 	}
-	if l.upper, err = Detach(upper, 0, nil); err != nil {
-		l.close()
+	top, err := Detach(upper, 0, nil)
+	if err == nil {
+		mounts = append(mounts, top)
+		var st unix.Stat_t // of the directory that the overlay's root lies over
+		if err = unix.Fstat(int(lower[0].Fd()), &st); err == nil {
+			err = PrepareUpper(top, int(d.ToolUID), int(d.ToolGID), st.Mode)
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("upper layer: %w", err)
 	}
-	return l, nil
-}
-
-func (l *stacked) close() {
-	for _, m := range l.lower {
-		_ = m.Close()
-	}
-	if l.upper != nil {
-		_ = l.upper.Close()
-	}
-}
-
-// prepare makes what the upper layer, if there is one, needs to be written to.
-func (l *stacked) prepare(uid, gid int) error {
-	if l.upper == nil {
-		return nil
-	}
-	var st unix.Stat_t // of the directory that the overlay's root lies over
-	err := unix.Fstat(int(l.lower[0].Fd()), &st)
-	if err == nil {
-		err = PrepareUpper(l.upper, uid, gid, st.Mode)
-	}
-	if err != nil {
-		return fmt.Errorf("upper layer: %w", err)
-	}
-	return nil
-}
-
-// mount mounts the layers, once.
-func (l *stacked) mount(staging string, renames Renames) (*os.File, error) {
-	if l.upper == nil && len(l.lower) == 1 {
-		only := l.lower[0]
-		l.lower = nil
-		return only, nil
-	}
-	f, err := Overlay(staging, l.lower, l.upper, renames)
-	if l.upper != nil && errors.Is(err, unix.EINVAL) {
-		return nil, fmt.Errorf("the file system of %s cannot take the changes of an overlay (%w): put the state directory on ext4, xfs, btrfs or tmpfs: %w", l.upper.Name(), err, sandbox.ErrUnsupported)
+	f, err := Overlay(d.Staging, lower, top, renames)
+	if errors.Is(err, unix.EINVAL) {
+		return nil, fmt.Errorf("the file system of %s cannot take the changes of an overlay (%w): put the state directory on ext4, xfs, btrfs or tmpfs: %w", upper.Name(), err, sandbox.ErrUnsupported)
 	}
 	return f, err
 }

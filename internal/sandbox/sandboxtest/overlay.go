@@ -61,28 +61,6 @@ func testRelay(s *suite) {
 	b.want("cat kept", "kept")
 }
 
-// testRelayMounts: what is mounted in a worktree is there when that is laid anew; and where it would
-// have no place, all that the session wrote is there again.
-func testRelayMounts(s *suite) {
-	deep := s.dir(owner)
-	s.write(deep.Name()+"/mounted", "mounted\n", owner, 0o644)
-	b := s.createOverlay(nil, sandbox.Mount{Source: deep, Target: sandbox.Workspace + "/dir", UID: owner, GID: owner})
-	b.out("echo one >one")
-	first := b.upper
-	b.relay([]string{first})
-	b.want("cat one dir/mounted", "one\nmounted")
-	b.out("echo two >two")
-	testrig.Must(s, os.Rename(b.source+"/dir", b.source+"/away"))
-	if err := b.tryRelay(nil); !errors.Is(err, sandbox.ErrMountTarget) {
-		s.Errorf("a worktree without a place for what is mounted in it: %v", err)
-	}
-	b.want("cat one two dir/mounted && echo three >>two && rm one", "one\ntwo\nmounted")
-	testrig.Must(s, os.Rename(b.source+"/away", b.source+"/dir"))
-	b.relay([]string{b.upper, first})
-	b.want("cat two dir/mounted && ls", "two\nthree\nmounted\nchanged\ndir\nkept\ntwo")
-	b.unchanged()
-}
-
 // testOverlayForeign: layers of another session are shown as this one's tool user's.
 func testOverlayForeign(s *suite) {
 	first := s.createOverlay(nil)
@@ -101,11 +79,10 @@ type overlaid struct {
 	*box
 	source string
 	upper  string // the directory of its upper layer
-	lower  []string
 }
 
 // createOverlay makes one, over the source and the layer of another where that is given.
-func (s *suite) createOverlay(over *overlaid, mounts ...sandbox.Mount) *overlaid {
+func (s *suite) createOverlay(over *overlaid) *overlaid {
 	s.Helper()
 	o := &overlaid{}
 	spec := s.spec()
@@ -125,7 +102,6 @@ func (s *suite) createOverlay(over *overlaid, mounts ...sandbox.Mount) *overlaid
 	}
 	overlay.Upper = s.dir(0)
 	o.upper = overlay.Upper.Name()
-	spec.Mounts = append(spec.Mounts, mounts...)
 	spec.Worktree = sandbox.Worktree{
 		Source: source, Mode: client.WorktreeOverlay, Target: sandbox.Workspace, UID: owner, GID: owner, Overlay: overlay,
 	}
@@ -142,17 +118,14 @@ func (o *overlaid) relay(lower []string) {
 func (o *overlaid) tryRelay(lower []string) error {
 	o.s.Helper()
 	claim := o.spec.Claim
-	overlay := &sandbox.Overlay{Upper: o.s.dir(0), Was: &sandbox.Overlay{Upper: o.s.open(o.upper)}}
+	overlay := &sandbox.Overlay{Upper: o.s.dir(0)}
 	for _, l := range lower {
 		overlay.Lower = append(overlay.Lower, o.s.open(l))
-	}
-	for _, l := range o.lower {
-		overlay.Was.Lower = append(overlay.Was.Lower, o.s.open(l))
 	}
 	claim.Worktree.Overlay = overlay
 	err := o.Sandbox.(sandbox.Relaying).Relay(o.s.ctx(), &claim)
 	if err == nil {
-		o.upper, o.lower = overlay.Upper.Name(), lower
+		o.upper = overlay.Upper.Name()
 	}
 	return err
 }

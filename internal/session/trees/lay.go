@@ -90,7 +90,7 @@ func (x *subject) lay(ctx context.Context, before *layers.Tree) error {
 		return nil
 	}
 	x.Step("stored")
-	err := x.tryLay(context.WithoutCancel(ctx), before) // what is decided is carried out, whoever waits
+	err := x.tryLay(context.WithoutCancel(ctx)) // what is decided is carried out, whoever waits
 	switch {
 	case err == nil:
 		x.Step("laid")
@@ -127,10 +127,9 @@ func (x *subject) lay(ctx context.Context, before *layers.Tree) error {
 	return err
 }
 
-// tryLay lays the tree in the place of another one, which is nil where nobody knows it.
-func (x *subject) tryLay(ctx context.Context, before *layers.Tree) error {
+func (x *subject) tryLay(ctx context.Context) error {
 	for try := 1; ; try++ {
-		err := x.layOnce(ctx, before)
+		err := x.layOnce(ctx)
 		if try == relayTries || !errors.Is(err, sandbox.ErrBusy) {
 			return err
 		}
@@ -141,20 +140,12 @@ func (x *subject) tryLay(ctx context.Context, before *layers.Tree) error {
 	}
 }
 
-func (x *subject) layOnce(ctx context.Context, before *layers.Tree) error {
+func (x *subject) layOnce(ctx context.Context) error {
 	open, err := x.store.OpenLayers(append([]string{x.tree.Upper}, x.tree.Lower...))
 	if err != nil {
 		return err
 	}
 	defer open.Close()
-	next := &sandbox.Overlay{Upper: open.Files[0], Lower: open.Files[1:]}
-	if before != nil {
-		// Where they cannot be opened, there is no way back.
-		if was, err := x.store.OpenLayers(append([]string{before.Upper}, before.Lower...)); err == nil {
-			defer was.Close()
-			next.Was = &sandbox.Overlay{Upper: was.Files[0], Lower: was.Files[1:]}
-		}
-	}
 	x.Step("layers opened")
 	// An agent that does not answer uses the worktree, which shows.
 	if e, err := x.live.Errand(); err == nil {
@@ -163,5 +154,5 @@ func (x *subject) layOnce(ctx context.Context, before *layers.Tree) error {
 		}
 	}
 	x.Step("put aside")
-	return x.live.Relay(ctx, x.tree, next)
+	return x.live.Relay(ctx, x.tree, &sandbox.Overlay{Upper: open.Files[0], Lower: open.Files[1:]})
 }

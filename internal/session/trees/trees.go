@@ -370,7 +370,7 @@ func (s *Service) Recover(ctx context.Context, row *store.Session, live Live) er
 	}
 	if err == nil {
 		x := &subject{shared: s.shared, row: row, live: live, tree: tree}
-		err = x.tryLay(ctx, nil)
+		err = x.tryLay(ctx)
 	}
 	switch {
 	case err == nil:
