@@ -52,16 +52,16 @@ func (r *Rules) open(mount string) bool { return r.stack != nil && r.stack.Allow
 
 // unconfine takes back that a path which nobody knows leads to no mount, where the command sees one for something
 // else that it names: then it may lead there, past the rules for what is in it. It reports whether there was any.
-func (j *Judgement) unconfine() (some bool) {
-	named := slices.ContainsFunc(j.closed, func(mount string) bool {
-		return !j.Rules.open(mount) && slices.ContainsFunc(j.Each, func(r Judged) bool { return !r.Request.Unknown && j.Rules.shows(&r, mount) })
+func (m *Judgement) unconfine() (some bool) {
+	named := slices.ContainsFunc(m.closed, func(mount string) bool {
+		return !m.Rules.open(mount) && slices.ContainsFunc(m.Each, func(r Judged) bool { return !r.Request.Unknown && m.Rules.shows(&r, mount) })
 	})
 	if !named {
 		return false
 	}
-	j.requests = slices.Clone(j.requests)
-	for i := range j.requests {
-		q := &j.requests[i]
+	m.requests = slices.Clone(m.requests)
+	for i := range m.requests {
+		q := &m.requests[i]
 		some = some || q.Unknown && q.Confined
 		q.Confined = q.Confined && !q.Unknown
 	}

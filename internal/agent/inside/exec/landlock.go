@@ -125,7 +125,7 @@ func allow(ruleset int, path string) error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if err = addRule(ruleset, fd, accessAll); errors.Is(err, unix.EINVAL) { // it is no directory, which not every file system says
+	if err = addRule(ruleset, fd, accessAll); err == unix.EINVAL { // it is no directory, which not every file system says
 		err = addRule(ruleset, fd, accessFile)
 	}
 	return err
