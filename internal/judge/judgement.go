@@ -42,7 +42,6 @@ type Judgement struct {
 	requests []policy.Request
 	mounts   []string // of the session, inside
 	worktree string   // inside
-	closed   []string // mounts that can be kept from it: see Unseen
 }
 
 // Judged is one request and its own verdict.
@@ -86,7 +85,7 @@ func (j *Judgement) Decision(by auth.Principal, call *client.Call) *Decision {
 // loop that it would be part of.
 func (j *Judge) Judge(q Question) *Judgement {
 	row := j.row()
-	m := &Judgement{Question: q, requests: j.Requests(q.Inv, q.Access, q.Prep, q.Env), mounts: Targets(row.Mounts), worktree: row.Worktree.Target, closed: row.Closed}
+	m := &Judgement{Question: q, requests: j.Requests(q.Inv, q.Access, q.Prep, q.Env), mounts: Targets(row.Mounts), worktree: row.Worktree.Target}
 	if q.Loop != nil {
 		m.requests = append(m.requests, policy.Request{
 			Permission: policy.PermissionDoomLoop, Pattern: q.Inv.Tool.Name, Save: q.Inv.Tool.Name,
@@ -112,9 +111,6 @@ func (j *Judge) JudgeLoop(q Question) *Judgement {
 func (j *Judge) Weigh(m *Judgement) {
 	m.Rules = j.Rules(m.Profile)
 	m.Verdict, m.Each = m.Rules.Judge(m.requests)
-	if m.unconfine() {
-		m.Verdict, m.Each = m.Rules.Judge(m.requests)
-	}
 	if m.Loop != nil && m.Rules.err == nil {
 		m.weighLoop()
 	}

@@ -6,7 +6,6 @@ package needs
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -54,17 +53,5 @@ func skip(t testing.TB, what string, err error) {
 	t.Helper()
 	if err != nil {
 		testrig.Skipf(t, "oci", "this system does not give %s: %v", what, err)
-	}
-}
-
-// Landlock skips a test where the kernel's Landlock is older than this ABI.
-func Landlock(t testing.TB, abi int) {
-	t.Helper()
-	got, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	switch {
-	case e != 0:
-		skip(t, "Landlock", e)
-	case int(got) < abi:
-		skip(t, "Landlock", fmt.Errorf("its ABI is %d, and not %d", got, abi))
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/cache"
 	"github.com/toold/toold/internal/fault"
-	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/mount"
@@ -162,28 +161,20 @@ func (b box) open(ctx context.Context, s *Session, pl *plan) error {
 		return fmt.Errorf("record of sandbox %s: %w", s.id, err)
 	}
 	return s.write("", func(r *store.Session) error {
-		r.Record, r.Runtime, r.Granted, r.OnlyMounts = raw, rec.Runtime, b.roster.cfg.Private, b.onlyMounts(pl)
-		r.Alone = r.OnlyMounts && (len(pl.req.Mounts) == 0 || r.Granted)
+		r.Record, r.Runtime, r.Alone, r.Granted = raw, rec.Runtime, b.alone(pl), b.roster.cfg.Private
 		return nil
 	})
 }
 
-// onlyMounts reports whether a session reaches nothing of a person's beside its worktree, whose
-// repository belongs to it, and its mounts. What its maker has asked for is none of that, where there is no other
+// alone reports whether a session reaches nothing of a person's beside its worktree, whose
+// repository belongs to it. What its maker has asked for is none of that, where there is no other
 // user. Whoever set up the daemon has chosen what images and root filesystems show, and whoever
 // promotes a cache shows it to all.
-func (b box) onlyMounts(pl *plan) bool {
+func (b box) alone(pl *plan) bool {
 	shared := func(u cache.Use) bool { return u.Mode != client.CacheCow }
 	from := func(c client.CacheUse) bool { return len(c.From) > 0 }
-	return pl.skills == 0 && !b.roster.cfg.Shows &&
+	return (len(pl.req.Mounts) == 0 || b.roster.cfg.Private) && pl.skills == 0 && !b.roster.cfg.Shows &&
 		!slices.ContainsFunc(pl.caches.uses, shared) && !slices.ContainsFunc(pl.req.Caches, from)
-}
-
-// closable are the mounts that commands do not see which name nothing in them. One that has the repository of the
-// worktree is none: git goes there by itself.
-func closable(row *store.Session, git *elsewhere.View) []string {
-	places := judge.PlacesOf(row)
-	return slices.DeleteFunc(places.Closable(), func(mount string) bool { return git.Within(mount) })
 }
 
 // createAgain makes the sandbox with fewer mounts. What the attempt before it left in the layers

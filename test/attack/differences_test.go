@@ -16,12 +16,6 @@ type difference struct {
 // differences are all there are, in the order of docs/security.md's notes.
 var differences = []difference{
 	{
-		"runsc", "TestF16UnnamedMounts",
-		[]string{"dd", "eval", "find", "find all", "glob", "in background", "link", "perl", "proc link", "program of own", "unlisted", "xargs", "xargs file"},
-		"what a program opens by itself, or by a link, is not kept from it",
-		"gVisor has no Landlock: the text of a command is all that is judged.",
-	},
-	{
 		"runsc", "TestK1Status",
 		[]string{"uid_map", "gid_map"},
 		"the map that a tool sees is that of a whole machine",

@@ -175,9 +175,5 @@ func (s *Server) takeOver(p *peer, h wire.Hello, fd int) error {
 	if err != nil {
 		return err
 	}
-	knows := int64(wire.KnowsHold)
-	if s.session.programs.Hides() {
-		knows |= wire.KnowsUnseen
-	}
-	return p.out.Write(wire.Head{Kind: wire.KindWelcome, N: knows | int64(run.Fingerprint(s.cfg.Tools))<<wire.ToolsShift}, body)
+	return p.out.Write(wire.Head{Kind: wire.KindWelcome, N: wire.KnowsHold | int64(run.Fingerprint(s.cfg.Tools))<<wire.ToolsShift}, body)
 }
