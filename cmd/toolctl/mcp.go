@@ -187,6 +187,10 @@ func (m *mcpCommand) attach(ctx context.Context, c *client.Client, req client.Se
 	if err != nil {
 		return err
 	}
+	if err := m.tree.check(s.Worktree.Mode); err != nil { // a project file's mode was left out
+		m.end(ctx, c, s)
+		return err
+	}
 	err = m.speak(ctx, client.New(client.Options{Socket: c.Socket(), Token: s.Token}), s.ID, wait)
 	err = cmp.Or(err, m.takeDown(ctx, c, s))
 	if m.name != "" && !m.private {

@@ -205,7 +205,7 @@ const stuckTime = 15 * time.Second
 // Close lets go of everything and leaves the sessions and their calls running,
 // for the next daemon. New work is refused at once; short calls may end first.
 func (m *Manager) Close(ctx context.Context) error {
-	m.state.Store(int32(managerDraining))
+	ready := managerState(m.state.Swap(int32(managerDraining))) == managerReady
 	idle, cancel := context.WithTimeout(ctx, m.drain)
 	m.calls.AwaitIdle(idle)
 	cancel()
@@ -214,7 +214,9 @@ func (m *Manager) Close(ctx context.Context) error {
 	// What else is at work ends by itself, unless a file system does not answer.
 	ctx, cancel = context.WithTimeoutCause(context.WithoutCancel(ctx), m.stuck, fmt.Errorf("it has not ended within %s", m.stuck))
 	defer cancel()
-	m.Door.closing()
+	if ready { // else there may be sessions that it has not taken over
+		m.Door.closing()
+	}
 	for _, s := range m.live() {
 		m.work.Go("leave of "+s.id, func() { s.detach(ctx) })
 	}

@@ -63,6 +63,7 @@ type Model struct {
 
 	mu     sync.Mutex // guards what follows
 	at     int        // the step whose result is awaited, counted from 1; 0 before the first
+	looked int        // steps whose result was looked at
 	again  int
 	asked  int // the number of the call that the step makes now
 	count  int // of questions
@@ -208,7 +209,10 @@ func (m *Model) next(q *Question) (next *Step, number int) {
 		if more, n := m.further(s, q.Results[CallID(m.asked)]); more != nil {
 			return more, n
 		}
-		m.look(s, q)
+		if m.looked < m.at { // else the next step cannot be made, and the agent asks on
+			m.looked = m.at
+			m.look(s, q)
+		}
 	}
 	m.again = 0
 	if m.at < len(m.script.Steps) && m.script.Offered && !m.isOffered(m.script.Steps[m.at].Tool, q) {
