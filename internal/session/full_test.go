@@ -96,7 +96,7 @@ func TestRealTmpOnDisk(t *testing.T) {
 		}
 	}
 	brief, err := m.Tools.Brief(t.Context(), alice, s.ID)
-	if err != nil || !strings.Contains(brief, "32MiB in /home/tool and /tmp together") || !strings.Contains(brief, "inotify instances") {
+	if err != nil || !strings.Contains(brief, "32MiB in /workspace, /home/tool and /tmp together") || !strings.Contains(brief, "inotify instances") {
 		t.Errorf("%s, %v", brief, err)
 	}
 }

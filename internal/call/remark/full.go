@@ -98,9 +98,9 @@ func Sizes(row *store.Session, root bool) (all []string) {
 				places = append(places, o.Place)
 			}
 		}
-		words := fmt.Sprintf("%s in %s", r.Size, strings.Join(places, " and "))
-		if len(places) > 1 {
-			words += " together"
+		words := fmt.Sprintf("%s in %s", r.Size, places[0])
+		if last := len(places) - 1; last > 0 {
+			words = fmt.Sprintf("%s in %s and %s together", r.Size, strings.Join(places[:last], ", "), places[last])
 		}
 		all = append(all, words)
 	}

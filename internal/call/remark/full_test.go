@@ -40,7 +40,7 @@ func TestSizes(t *testing.T) {
 		want     string
 	}{
 		{limits, bind, true, nil, false, "4GiB in /home/tool and /tmp together, 1GiB in /dev/shm"},
-		{limits, empty, true, nil, false, "4GiB in /home/tool and /tmp and /w together, 1GiB in /dev/shm"},
+		{limits, empty, true, nil, false, "4GiB in /home/tool, /tmp and /w together, 1GiB in /dev/shm"},
 		{limits, overlay, true, nil, false, "4GiB in /home/tool and /tmp together, 1GiB in /dev/shm, 4GiB in /w"},
 		{limits, overlay, true, nil, true, "4GiB in /home/tool and /tmp together, 1GiB in /dev/shm, 4GiB in /w, 4GiB in /"},
 		{small, bind, true, nil, false, "4GiB in /home/tool, 1GiB in /dev/shm, 64MiB in /tmp"},
