@@ -59,14 +59,16 @@ func (u uids) mine(ctx context.Context) func(session string) bool {
 	have, silent := make(map[string]bool), make(map[string]bool)
 	for name, d := range u.roster.cfg.Drivers {
 		recs, err := d.List(ctx, u.roster.cfg.Owner)
-		silent[name] = err != nil
+		if err != nil {
+			silent[name] = true
+		}
 		for _, rec := range recs {
 			have[rec.SessionID] = true
 		}
 	}
 	return func(session string) bool {
-		if have[session] {
-			return true
+		if have[session] || len(silent) == 0 {
+			return have[session]
 		}
 		row, err := u.roster.store.Session(ctx, session)
 		return err == nil && silent[row.Driver]
