@@ -25,6 +25,15 @@ func Count[N int | int64](n N, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
+// Enumerate is "a, b and c".
+func Enumerate(all []string) string {
+	last := len(all) - 1
+	if last < 1 {
+		return strings.Join(all, "")
+	}
+	return strings.Join(all[:last], ", ") + " and " + all[last]
+}
+
 // Cut is the Text of the beginning of s, at most that many bytes of it, with "…" where
 // that is not all.
 func Cut(s string, most int) string {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"text/template"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 //go:embed brief.md
@@ -27,5 +29,5 @@ func (f Facts) ToolWords() string {
 	for i, name := range f.Tools {
 		all[i] = "`" + name + "`"
 	}
-	return enumerate(all)
+	return plain.Enumerate(all)
 }

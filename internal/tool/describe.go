@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // Facts are what descriptions say of the place where their tools work. The zero
@@ -80,7 +82,7 @@ func (f Facts) Hints(pairs ...string) string {
 			all = append(all, "`"+pairs[i]+"` "+pairs[i+1])
 		}
 	}
-	return enumerate(all)
+	return plain.Enumerate(all)
 }
 
 // TimeoutWords is Timeout as people say it.
@@ -126,9 +128,9 @@ func (s *SessionFacts) WhereToWrite() string {
 	case len(all) == 0:
 		return "Nothing can be written."
 	case s.Layer:
-		return enumerate(all) + " can be written; what is written elsewhere goes with the session."
+		return plain.Enumerate(all) + " can be written; what is written elsewhere goes with the session."
 	}
-	return enumerate(all) + " can be written, everything else is read-only."
+	return plain.Enumerate(all) + " can be written, everything else is read-only."
 }
 
 // ProgramsHere says which programs there are.
@@ -144,16 +146,7 @@ func (s *SessionFacts) ProgramsHere() string {
 }
 
 // LimitWords lists the limits.
-func (s *SessionFacts) LimitWords() string { return enumerate(s.Limits) }
-
-// enumerate is "a, b and c".
-func enumerate(all []string) string {
-	last := len(all) - 1
-	if last < 1 {
-		return strings.Join(all, "")
-	}
-	return strings.Join(all[:last], ", ") + " and " + all[last]
-}
+func (s *SessionFacts) LimitWords() string { return plain.Enumerate(s.Limits) }
 
 func countOf(n int64, unit string) string {
 	words := []string{"no", "one", "two", "three", "four", "five"}

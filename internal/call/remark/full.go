@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/store"
@@ -98,9 +99,9 @@ func Sizes(row *store.Session, root bool) (all []string) {
 				places = append(places, o.Place)
 			}
 		}
-		words := fmt.Sprintf("%s in %s", r.Size, places[0])
-		if last := len(places) - 1; last > 0 {
-			words = fmt.Sprintf("%s in %s and %s together", r.Size, strings.Join(places[:last], ", "), places[last])
+		words := fmt.Sprintf("%s in %s", r.Size, plain.Enumerate(places))
+		if len(places) > 1 {
+			words += " together"
 		}
 		all = append(all, words)
 	}

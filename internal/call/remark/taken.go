@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 // inUse finds what programs print that could not listen, since the port is taken.
@@ -40,5 +41,5 @@ func PortWords(row *client.Session, ports []uint16) string {
 	if len(all) == 1 {
 		return "port " + all[0]
 	}
-	return "ports " + strings.Join(all[:len(all)-1], ", ") + " and " + all[len(all)-1]
+	return "ports " + plain.Enumerate(all)
 }
