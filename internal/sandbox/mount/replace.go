@@ -108,7 +108,7 @@ func (r *replacing) replaceTree(with Detached) error {
 // finish gives the new tree what is mounted in the old one, which lies aside, and takes that
 // off; or else it puts the old one back.
 func (r *replacing) finish() error {
-	err := r.copyBelow(r.aside, r.tree)
+	err := r.moveBelow(r.aside, r.tree)
 	if err == nil {
 		err = r.takeOff(r.aside)
 	}
@@ -116,30 +116,55 @@ func (r *replacing) finish() error {
 		return err
 	}
 	r.step()
-	return errors.Join(err, r.copyBelow(r.tree, r.aside), r.takeOff(r.tree), r.move(r.aside, r.tree))
+	return errors.Join(err, r.moveBelow(r.tree, r.aside), r.takeOff(r.tree), r.move(r.aside, r.tree))
 }
 
-// copyBelow mounts in one mount what is mounted in another and not there yet.
-func (r *replacing) copyBelow(from, to string) error {
+// moveBelow moves what is mounted in one mount to another, with all that is mounted in that; but for
+// what the other has already, as earlier versions left it. Nothing is moved where the other has no
+// place for one of them.
+//
+// A clone would count against the sandbox's mount namespaces since Linux 6.15, of which it may have none.
+func (r *replacing) moveBelow(from, to string) error {
 	all, err := r.mounts()
 	if err != nil {
 		return err
 	}
 	has := below(to, all)
+	var names []string
 	for _, name := range below(from, all) {
-		if slices.Contains(has, name) {
+		if slices.Contains(has, name) || slices.ContainsFunc(names, func(outer string) bool { return strings.HasPrefix(name, outer+"/") }) {
 			continue
 		}
-		m, err := r.clone(from + name)
-		if err != nil {
+		if err := r.fits(from+name, to+name); err != nil {
 			return err
 		}
-		err = errors.Join(attachOne(r.root, Detached{File: m, Target: to + name, Plain: true}), m.Close())
-		if err != nil {
+		names = append(names, name)
+	}
+	for _, name := range names {
+		if err := r.move(from+name, to+name); err != nil {
 			return err
 		}
-		has = append(has, name)
 		r.step()
+	}
+	return nil
+}
+
+// fits reports with an error that what is mounted at one place cannot be moved to another.
+func (r *replacing) fits(from, to string) error {
+	var kind [2]uint32
+	for i, place := range []string{from, to} {
+		var st unix.Stat_t
+		f, err := openAt(r.root, place, 0)
+		if err != nil {
+			return err
+		}
+		if err = errors.Join(unix.Fstat(int(f.Fd()), &st), f.Close()); err != nil {
+			return fmt.Errorf("%s: %w", place, err)
+		}
+		kind[i] = st.Mode & unix.S_IFMT
+	}
+	if (kind[0] == unix.S_IFDIR) != (kind[1] == unix.S_IFDIR) {
+		return fmt.Errorf("%s: %w: one is a directory, what lies there is not, or the other way about", to, sandbox.ErrMountTarget)
 	}
 	return nil
 }
@@ -161,26 +186,12 @@ func (r *replacing) takeOff(place string) error {
 
 // move moves the uppermost mount at a place, with all that lies in it, over what is at another.
 func (r *replacing) move(from, to string) error {
-	f, err := OpenPlace(r.root, from)
+	f, err := openAt(r.root, from, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close() // before it is taken off, or it is in use
-	return attachOne(r.root, Detached{File: f, Target: to})
-}
-
-// clone is a detached mount of what is mounted at a place, alone.
-func (r *replacing) clone(place string) (*os.File, error) {
-	at, err := openAt(r.root, place, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer at.Close()
-	fd, err := unix.OpenTree(int(at.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
-	if err != nil {
-		return nil, fmt.Errorf("%s: open_tree: %w", place, err)
-	}
-	return os.NewFile(uintptr(fd), place), nil
+	return attachOne(r.root, Detached{File: f, Target: to, Plain: true})
 }
 
 // mounts are all that the process sees.

@@ -177,8 +177,35 @@ func TestReplaceDies(t *testing.T) {
 		}
 		steps = first
 	}
-	if steps < 8 {
+	if steps < 6 {
 		t.Errorf("there were %d steps", steps)
+	}
+}
+
+// TestReplaceCloned: a daemon of an earlier version, which cloned what is mounted in the tree, may have died while it did.
+func TestReplaceCloned(t *testing.T) {
+	t.Parallel()
+	for _, cloned := range [][]string{{"/sub"}, {"/sub", "/sub/sub"}, {"/file"}, {"/file", "/sub", "/sub/sub"}} {
+		inPlace(t, func(p *place) error {
+			if err := p.furnish(); err != nil {
+				return err
+			}
+			if died, err := p.replace(1, 4); err != nil || !died {
+				return fmt.Errorf("died %v: %w", died, err)
+			}
+			for _, name := range cloned {
+				if err := unix.Mount(p.aside+name, p.tree+name, "", unix.MS_BIND, ""); err != nil {
+					return err
+				}
+			}
+			if _, err := p.replace(2, 0); err != nil {
+				return err
+			}
+			if got, want := p.shows(), furnished(2); got != want {
+				t.Errorf("%s: %s, want %s", cloned, got, want)
+			}
+			return nil
+		})
 	}
 }
 
@@ -196,6 +223,13 @@ func TestReplaceRefused(t *testing.T) {
 		},
 		"no place": func(p *place, m Detached) (func() error, error) {
 			if err := unix.Unlinkat(int(m.File.Fd()), "sub", unix.AT_REMOVEDIR); err != nil {
+				p.t.Fatal(err)
+			}
+			return func() error { return nil }, sandbox.ErrMountTarget
+		},
+		"another kind": func(p *place, m Detached) (func() error, error) {
+			dir := int(m.File.Fd())
+			if err := errors.Join(unix.Unlinkat(dir, "file", 0), unix.Mkdirat(dir, "file", 0o755)); err != nil {
 				p.t.Fatal(err)
 			}
 			return func() error { return nil }, sandbox.ErrMountTarget

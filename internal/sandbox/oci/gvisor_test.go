@@ -34,6 +34,7 @@ var gvisorDiffers = map[string]string{
 	"Disk/late":                   "gVisor takes no mount into a running sandbox: the disks are there from its beginning",
 	"Disk/usage":                  "the disks of a gVisor are not to be seen from outside of its mount namespace",
 	"Relay":                       "gVisor takes no mount into a running sandbox: the session's has to be made anew",
+	"RelayMounts":                 "gVisor takes no mount into a running sandbox",
 	"Isolation/network namespace": "each kernel has its own and counts from the beginning; there is no other in it",
 }
 

@@ -189,7 +189,7 @@ func refuse(spec *sandbox.Spec) error {
 func (b *box) Notes() []string { return []string{"nothing is limited"} }
 
 // needsPrograms are the tests of the suite that run programs, which have no walls here.
-const needsPrograms = "Inside Deep Identity Worktree WorktreeReadOnly WorktreeForeignFiles LinkedWorktrees Overlay OverlayForeign Relay Output Journal Mounts " +
+const needsPrograms = "Inside Deep Identity Worktree WorktreeReadOnly WorktreeForeignFiles LinkedWorktrees Overlay OverlayForeign Relay RelayMounts Output Journal Mounts " +
 	"MountTargets Search ProgramsRemoved Trees MemoryLimit PIDsLimit CPULimit Sizes TmpLimit FileLimits Image ImageDisk Usage Stdio LargeOutput Stall Abort Restart AgentKilled Adopt Names " +
 	"Destroy DestroyBusy Isolation Picture IPC"
 

@@ -61,6 +61,33 @@ func testRelay(s *suite) {
 	b.want("cat kept", "kept")
 }
 
+// testRelayMounts: what is mounted in a worktree is there when that is laid anew; and where it would
+// have no place, all that the session wrote is there as before.
+func testRelayMounts(s *suite) {
+	deep := s.dir(owner)
+	s.write(deep.Name()+"/mounted", "mounted\n", owner, 0o644)
+	b := s.createOverlay(nil, sandbox.Mount{Source: deep, Target: sandbox.Workspace + "/dir", UID: owner, GID: owner})
+	b.out("echo one >one")
+	first := b.upper
+	b.relay([]string{first})
+	b.want("cat one dir/mounted", "one\nmounted")
+	b.out("echo two >two")
+	place := b.source + "/dir"
+	testrig.Must(s, os.Rename(place, b.source+"/away"))
+	for range 2 {
+		if err := b.tryRelay(nil); !errors.Is(err, sandbox.ErrMountTarget) {
+			s.Errorf("a worktree without a place for what is mounted in it: %v", err)
+		}
+		b.want("cat one two dir/mounted && echo three >>two", "one\ntwo\nmounted")
+		b.out("echo two >two")
+		testrig.Must(s, os.WriteFile(place, nil, 0o644)) // none for a directory either
+	}
+	testrig.Must(s, errors.Join(os.Remove(place), os.Rename(b.source+"/away", place)))
+	b.relay([]string{b.upper, first})
+	b.want("cat two dir/mounted && ls", "two\nmounted\nchanged\ndir\nkept\none\ntwo")
+	b.unchanged()
+}
+
 // testOverlayForeign: layers of another session are shown as this one's tool user's.
 func testOverlayForeign(s *suite) {
 	first := s.createOverlay(nil)
@@ -82,7 +109,7 @@ type overlaid struct {
 }
 
 // createOverlay makes one, over the source and the layer of another where that is given.
-func (s *suite) createOverlay(over *overlaid) *overlaid {
+func (s *suite) createOverlay(over *overlaid, mounts ...sandbox.Mount) *overlaid {
 	s.Helper()
 	o := &overlaid{}
 	spec := s.spec()
@@ -102,6 +129,7 @@ func (s *suite) createOverlay(over *overlaid) *overlaid {
 	}
 	overlay.Upper = s.dir(0)
 	o.upper = overlay.Upper.Name()
+	spec.Mounts = append(spec.Mounts, mounts...)
 	spec.Worktree = sandbox.Worktree{
 		Source: source, Mode: client.WorktreeOverlay, Target: sandbox.Workspace, UID: owner, GID: owner, Overlay: overlay,
 	}

@@ -61,6 +61,7 @@ func Run(t *testing.T, open func(t testing.TB, agent func() string) Subject) {
 		{"Overlay", testOverlay},
 		{"OverlayForeign", testOverlayForeign},
 		{"Relay", testRelay},
+		{"RelayMounts", testRelayMounts},
 		{"Output", testOutput},
 		{"Journal", testJournal},
 		{"Mounts", testMounts},
