@@ -140,7 +140,7 @@ func handshake(c *net.UnixConn, in *wire.Reader, h Hello) (w *Welcome, knows int
 	if w, err = decodeWelcome(body); err != nil {
 		return nil, 0, err
 	}
-	w.Tools = uint32(hd.N >> wire.ToolsShift)
+	w.Tools, w.Hides = uint32(hd.N>>wire.ToolsShift), hd.N&wire.KnowsUnseen != 0
 	return w, hd.N, nil
 }
 
@@ -222,6 +222,9 @@ func (c *Conn) Prepare(ctx context.Context, r Request) (*run.Prepared, error) {
 // still be running; resume it over a new connection. An error of s ends Run
 // with that error, and the call goes on likewise.
 func (c *Conn) Run(ctx context.Context, r Request, s Sink) (*Outcome, error) {
+	if len(r.Unseen) > 0 && c.knows&wire.KnowsUnseen == 0 {
+		return nil, errors.New("the agent cannot keep directories from a program")
+	}
 	body, err := encodeRequest(r)
 	if err != nil {
 		return nil, err

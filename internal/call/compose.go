@@ -162,6 +162,9 @@ func (t report) notes(ct output.Cut, o *outcome, session *store.Session) []strin
 			notes = append(notes, remark.Taken(&session.Session, rules.Listened(), ct.Head, ct.Tail))
 		}
 	}
+	if o.Exit != nil && len(o.Exit.Unseen) > 0 { // also of one that ended with 0: that of a pipe is its last command's
+		notes = append(notes, remark.Unseen(o.Exit.Unseen, ct.Head, ct.Tail))
+	}
 	if o.Result != nil && t.c.clipped != "" {
 		notes = append(notes, t.c.clipped)
 	}

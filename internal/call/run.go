@@ -101,6 +101,9 @@ func (st *steps) run(c *Call, j *judge.Judgement) (*agent.Outcome, error) {
 	if c.pipe != nil {
 		r.Body = c.pipe.Body
 	}
+	if j.Inv.Tool.Command {
+		r.Unseen = st.judge.Unseen(j)
+	}
 	if j.Prep != nil && !j.Inv.Tool.Piped && c.of == nil { // those say themselves what they have changed
 		for _, t := range j.Prep.Targets {
 			if t.Write {

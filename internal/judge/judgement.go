@@ -42,6 +42,7 @@ type Judgement struct {
 	requests []policy.Request
 	mounts   []string // of the session, inside
 	worktree string   // inside
+	closed   []string // mounts that can be kept from it: see Unseen
 }
 
 // Judged is one request and its own verdict.
@@ -85,7 +86,7 @@ func (j *Judgement) Decision(by auth.Principal, call *client.Call) *Decision {
 // loop that it would be part of.
 func (j *Judge) Judge(q Question) *Judgement {
 	row := j.row()
-	m := &Judgement{Question: q, requests: j.Requests(q.Inv, q.Access, q.Prep, q.Env), mounts: Targets(row.Mounts), worktree: row.Worktree.Target}
+	m := &Judgement{Question: q, requests: j.Requests(q.Inv, q.Access, q.Prep, q.Env), mounts: Targets(row.Mounts), worktree: row.Worktree.Target, closed: row.Closed}
 	if q.Loop != nil {
 		m.requests = append(m.requests, policy.Request{
 			Permission: policy.PermissionDoomLoop, Pattern: q.Inv.Tool.Name, Save: q.Inv.Tool.Name,
@@ -110,7 +111,7 @@ func (j *Judge) JudgeLoop(q Question) *Judgement {
 // Weigh judges again, by the rules of this moment.
 func (j *Judge) Weigh(m *Judgement) {
 	m.Rules = j.Rules(m.Profile)
-	m.Verdict, m.Each = m.Rules.Judge(m.requests)
+	m.Verdict, m.Each = m.Rules.Judge(m.requests, m.closed...)
 	if m.Loop != nil && m.Rules.err == nil {
 		m.weighLoop()
 	}
@@ -143,8 +144,16 @@ const (
 )
 
 // Judge gives the verdict on requests, which is that of the strictest, and the
-// one on each.
-func (r *Rules) Judge(requests []policy.Request) (policy.Verdict, []Judged) {
+// one on each. closed are the mounts that are kept from who names nothing in them.
+func (r *Rules) Judge(requests []policy.Request, closed ...string) (policy.Verdict, []Judged) {
+	v, each := r.judge(requests)
+	if free := r.unconfined(requests, each, closed); free != nil {
+		return r.judge(free)
+	}
+	return v, each
+}
+
+func (r *Rules) judge(requests []policy.Request) (policy.Verdict, []Judged) {
 	if r.err != nil {
 		v := policy.Verdict{Action: policy.Deny, Rule: ruleProfile, Reason: r.err.Error()}
 		each := make([]Judged, 0, len(requests))

@@ -258,7 +258,10 @@ func (j *Judge) ceilingsOf(row *store.Session) (c []policy.Ceiling, final bool, 
 
 // PlacesOf is the lay of a session's sandbox, in which nothing is resolved yet.
 func PlacesOf(row *store.Session) policy.Places {
-	return policy.Places{Worktree: row.Worktree.Target, Mounts: Targets(row.Mounts), Alone: row.Alone, Granted: row.Granted}
+	return policy.Places{
+		Worktree: row.Worktree.Target, Mounts: Targets(row.Mounts), Closed: row.Closed, Granted: row.Granted,
+		Alone: row.Alone || row.OnlyMounts && len(row.Closed) == len(row.Mounts),
+	}
 }
 
 // Targets are the places inside where directories are mounted.

@@ -55,3 +55,15 @@ func skip(t testing.TB, what string, err error) {
 		testrig.Skipf(t, "oci", "this system does not give %s: %v", what, err)
 	}
 }
+
+// Landlock skips a test where the kernel's Landlock is older than this ABI: such kernels are in use.
+func Landlock(t testing.TB, abi int) {
+	t.Helper()
+	got, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if e != 0 {
+		skip(t, "Landlock", e)
+	}
+	if int(got) < abi {
+		t.Skipf("the ABI of this kernel's Landlock is %d, and not %d", got, abi)
+	}
+}

@@ -19,9 +19,11 @@ type Places struct {
 	// Mounts are the targets of further directories of the host. What is in none
 	// of them is the sandbox's own.
 	Mounts []string
-	// Alone: the session reaches nothing of a person's beside its worktree: no mount but such that are Granted, no
-	// cache that others write, nothing of the host but its programs.
+	// Alone: a path that nobody knows leads to nothing of a person's beside the worktree: to no mount but such that
+	// are Granted or kept from who does not name them, no cache that others write, nothing of the host but its programs.
 	Alone bool
+	// Closed are those of Mounts that are kept from who names nothing in them.
+	Closed []string
 	// Granted: the mounts are what the only user has asked for, so the built-in line asks about none.
 	Granted bool
 	// Resolve finds where a path of an Access leads. ok is false where that could
@@ -60,7 +62,7 @@ func AsWritten(inv *tool.Invocation, shell []string, in Places) []Request {
 		workdir = placed.Workdir()
 	}
 	places := lexical(cmp.Or(in.Worktree, Workspace), workdir)
-	places.Mounts, places.Alone, places.Granted = in.Mounts, in.Alone, in.Granted
+	places.Mounts, places.Closed, places.Alone, places.Granted = in.Mounts, in.Closed, in.Alone, in.Granted
 	return places.Requests(inv.Input.Access(shell))
 }
 
@@ -108,6 +110,8 @@ func (m *mapping) add(r *tool.Request) {
 	}
 	if r.Path == "" {
 		switch {
+		case r.Weak && (m.Granted || r.Matched && !m.Alone || !slices.ContainsFunc(m.Mounts, func(mount string) bool { return !m.isOwn(mount) })):
+			return // no path that the text said would be asked about, or this one would be
 		case r.Program != nil:
 			m.program(q, r.Program)
 			return
@@ -116,7 +120,7 @@ func (m *mapping) add(r *tool.Request) {
 		}
 		if r.Write || r.Outside {
 			q.Opaque, q.Unknown, q.Why, q.Save = true, true, whyRuntime, ""
-			q.Confined = m.Alone && r.Outside
+			q.Confined, q.Weak, q.Matched = m.Alone && r.Outside, r.Weak, r.Matched
 		}
 		m.all = append(m.all, q)
 		if r.Search {
@@ -223,6 +227,16 @@ func (m *mapping) isOwn(p string) bool {
 func (m *mapping) isRoot(p string) bool {
 	return !slices.ContainsFunc(m.Mounts, func(mount string) bool {
 		return (below(p, mount) || below(mount, p)) && !m.isOwn(mount)
+	})
+}
+
+// Closable are the mounts that can be kept from who names nothing in them: those that external_directory is about,
+// at places that are not the session's own. None that has another in it, or is in one, is closed: what is to be seen
+// in one of the two would lie in what is not.
+func (p *Places) Closable() []string {
+	m := mapping{Places: p}
+	return slices.DeleteFunc(slices.Clone(p.Mounts), func(mount string) bool {
+		return m.isOwn(mount) || slices.ContainsFunc(p.Mounts, func(other string) bool { return other != mount && (below(other, mount) || below(mount, other)) })
 	})
 }
 

@@ -53,6 +53,13 @@ type Request struct {
 	// Confined: it is an Unknown path of a session that reaches nothing of a person's beside its
 	// worktree, or one in a mount that the only user has asked for, so the built-in line does not ask.
 	Confined bool `json:"-"`
+	// Weak: an Unknown path that the text does not speak of: a program that follows links, or is given its
+	// arguments by another one, may come to it. Where it is Confined no rule asks about it.
+	Weak bool `json:"-"`
+	// Matched: a Weak one that is never asked about (see shell.Path).
+	Matched bool `json:"-"`
+	// below, of an Unknown path, is a directory that it lies in; "" for any.
+	below string
 	// Prefixed: Pattern begins with harmless variables, and the command without them is a request
 	// of its own, with them as its Variables. The last line that matches that one with them or
 	// without decides; this one is denied where the last line but those for everything denies it.

@@ -81,6 +81,8 @@ func (r *rule) match(q *Request) bool {
 		return false
 	case r.outward != nil:
 		return r.outward.match(q, r.Action)
+	case q.below != "":
+		return r.coversBelow(q.below) || r.Action != Allow && !r.above && r.mayMatchBelow(q.below)
 	case q.Unknown:
 		return r.Pattern == "*" || r.Action != Allow && !r.above
 	case q.Opaque && (r.Action == Allow || r.above):
@@ -105,6 +107,16 @@ func (r *rule) match(q *Request) bool {
 // there they are the shell's, which makes of "find *" what the names of files say.
 func (r *rule) isText(text string) bool {
 	return r.Pattern == text && !strings.ContainsAny(text, "*?")
+}
+
+// coversBelow reports whether the rule is about every path in dir.
+func (r *rule) coversBelow(dir string) bool { return covers(expandHome(r.Pattern), dir+"/*") }
+
+// mayMatchBelow reports whether the rule may be about a path in dir. It may say yes where the answer is no.
+func (r *rule) mayMatchBelow(dir string) bool {
+	p := expandHome(r.Pattern)
+	i := strings.IndexAny(p, "*?")
+	return strings.HasPrefix(p, dir+"/") || i >= 0 && (strings.HasPrefix(dir+"/", p[:i]) || strings.HasPrefix(p[:i], dir+"/"))
 }
 
 // opensAddress reports whether the rule's pattern is this address alone.

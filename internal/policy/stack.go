@@ -161,9 +161,12 @@ func (s *Stack) decideOne(q *Request) decision {
 	}
 	if r := decider(s.list, s.above, q); r != nil {
 		d = decision{r.Action, r, r.Reason, layerRules}
-		if q.Confined && r.Source == SourceDefault {
+		if q.Confined && (r.Source == SourceDefault || q.Weak) {
 			d.action = Allow
 		}
+	}
+	if q.Confined && q.Weak {
+		return d
 	}
 	for i := range s.ceilings {
 		c := &s.ceilings[i]
@@ -206,7 +209,7 @@ func decider(rules []*rule, above int, q *Request) *rule {
 		if !r.match(q) {
 			continue
 		}
-		last := !q.Unknown || r.everything()
+		last := !q.Unknown || r.everything() || q.below != "" && r.coversBelow(q.below)
 		if r.above {
 			r = decider(rules[:above], 0, q)
 		}
@@ -228,12 +231,21 @@ func (s *Stack) remembered(q *Request) *rule {
 		if q.within != nil && r.opensAddress(*q.within) {
 			return r
 		}
+		if q.below != "" && r.names(q.Permission) && r.coversBelow(q.below) {
+			return r
+		}
 		text := r.isText(q.Pattern)
 		if q.Opaque && !q.Unknown && r.Permission == q.Permission && text || !q.Opaque && (!text || !q.Apart) && r.match(q) {
 			return r
 		}
 	}
 	return nil
+}
+
+// AllowsAll reports whether external_directory is allowed for a directory and for every path in it.
+func (s *Stack) AllowsAll(dir string) bool {
+	return s.JudgeOne(&Request{Permission: PermissionExternal, Pattern: dir, Path: dir}).Action == Allow &&
+		s.JudgeOne(&Request{Permission: PermissionExternal, Pattern: dir, Opaque: true, Unknown: true, below: dir}).Action == Allow
 }
 
 // Hidden reports whether nothing with this permission can ever be allowed: its

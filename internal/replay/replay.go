@@ -167,7 +167,7 @@ func (y *replay) judge(ctx context.Context, row *store.Call) error {
 		return nil
 	}
 	y.out.Calls++
-	now, _ := in.rules.Judge(policy.AsWritten(inv, in.shell, in.places))
+	now, _ := in.rules.Judge(policy.AsWritten(inv, in.shell, in.places), in.places.Closed...)
 	before := was.Verdict
 	if was.ApprovalID != "" {
 		before = string(policy.Ask)

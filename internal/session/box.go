@@ -8,11 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/cache"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/mount"
@@ -161,20 +163,41 @@ func (b box) open(ctx context.Context, s *Session, pl *plan) error {
 		return fmt.Errorf("record of sandbox %s: %w", s.id, err)
 	}
 	return s.write("", func(r *store.Session) error {
-		r.Record, r.Runtime, r.Alone, r.Granted = raw, rec.Runtime, b.alone(pl), b.roster.cfg.Private
+		r.Record, r.Runtime, r.Granted, r.OnlyMounts = raw, rec.Runtime, b.roster.cfg.Private, b.onlyMounts(pl)
+		r.Alone = r.OnlyMounts && (len(pl.req.Mounts) == 0 || r.Granted)
 		return nil
 	})
 }
 
-// alone reports whether a session reaches nothing of a person's beside its worktree, whose
-// repository belongs to it. What its maker has asked for is none of that, where there is no other
+// onlyMounts reports whether a session reaches nothing of a person's beside its worktree, whose
+// repository belongs to it, and its mounts. What its maker has asked for is none of that, where there is no other
 // user. Whoever set up the daemon has chosen what images and root filesystems show, and whoever
 // promotes a cache shows it to all.
-func (b box) alone(pl *plan) bool {
+func (b box) onlyMounts(pl *plan) bool {
 	shared := func(u cache.Use) bool { return u.Mode != client.CacheCow }
 	from := func(c client.CacheUse) bool { return len(c.From) > 0 }
-	return (len(pl.req.Mounts) == 0 || b.roster.cfg.Private) && pl.skills == 0 && !b.roster.cfg.Shows &&
+	return pl.skills == 0 && !b.roster.cfg.Shows &&
 		!slices.ContainsFunc(pl.caches.uses, shared) && !slices.ContainsFunc(pl.req.Caches, from)
+}
+
+// closable are the mounts that are kept from commands of which a path is only known at run time. One that has the
+// repository of the worktree is none: git goes there by itself; nor is one that a variable of the environment
+// names, as GOMODCACHE does, since programs are to find it there.
+func closable(row *store.Session, git *elsewhere.View, env map[string]string) []string {
+	places := judge.PlacesOf(row)
+	return slices.DeleteFunc(places.Closable(), func(mount string) bool {
+		if git.Within(mount) {
+			return true
+		}
+		for _, value := range env {
+			for _, at := range strings.FieldsFunc(value, func(c rune) bool { return strings.ContainsRune(" :;,=", c) }) {
+				if at == mount || strings.HasPrefix(at, mount+"/") {
+					return true
+				}
+			}
+		}
+		return false
+	})
 }
 
 // createAgain makes the sandbox with fewer mounts. What the attempt before it left in the layers

@@ -321,6 +321,9 @@ func (l *life) start(ctx context.Context, s *Session, pl *plan) error {
 			return agent.ErrOver
 		}
 		r.State, r.Worktree.IDMap = client.SessionReady, s.sb.IDMap()
+		if w.Hides && !r.Granted {
+			r.Closed = closable(r, pl.git, env)
+		}
 		if pl.git != nil && pl.git.Note != "" {
 			pl.notes = append(pl.notes, pl.git.Note)
 		}

@@ -123,6 +123,7 @@ func (b *Toolbox) sessionFacts(ctx context.Context, p auth.Principal, row *store
 	if ports := remark.PortWords(&row.Session, portsOf(s.judge.Rules(row.Profile).Stack())); ports != "" {
 		f.Network += " No program can listen on " + ports + ", which the rules take."
 	}
+	f.Mounts = remark.KeptWords(s.judge.Kept(row.Profile))
 	e, err := s.Errand()
 	if err == nil {
 		err = look{Errand: e, dirs: programDirs(b.settings.Load().Path, s.heldImage())}.around(ctx, row, f)

@@ -61,7 +61,11 @@ func (pol *Policy) Explain(ctx context.Context, p auth.Principal, r client.Polic
 			v.Notes = append(v.Notes, "paths are taken as they stand: without a session there is nothing to resolve them in, and nothing mounted beside the worktree")
 		}
 	}
-	pol.judge(v, rules, requests)
+	var closed []string
+	if s != nil {
+		closed = s.Row().Closed
+	}
+	pol.judge(v, rules, requests, closed)
 	return v, nil
 }
 
@@ -82,10 +86,19 @@ func (pol *Policy) rulesFor(ctx context.Context, p auth.Principal, r *client.Pol
 }
 
 // judge fills in what the rules say of requests.
-func (pol *Policy) judge(v *client.PolicyVerdict, rules *judge.Rules, requests []policy.Request) {
-	verdict, each := rules.Judge(requests)
+func (pol *Policy) judge(v *client.PolicyVerdict, rules *judge.Rules, requests []policy.Request, closed []string) {
+	verdict, each := rules.Judge(requests, closed...)
 	v.Action, v.Rule, v.Reason = string(verdict.Action), verdict.Rule, verdict.Reason
+	for i := range each {
+		requests[i] = each[i].Request // as it was judged in the end
+	}
 	v.Requests = rules.Explain(requests, each)
+	if unseen := rules.Unseen(each, closed); len(unseen) > 0 && verdict.Action != policy.Deny {
+		for i := range unseen {
+			unseen[i] = plain.Name(unseen[i])
+		}
+		v.Notes = append(v.Notes, plain.Enumerate(unseen)+" would be kept from it, since a path of it is only known at run time")
+	}
 	if verdict.Action == policy.Ask && pol.court.Unanswered() {
 		v.Notes = append(v.Notes, `what asks is denied at once: [approvals] approver = "none"`)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/cache"
 	"github.com/toold/toold/internal/cache/builtin"
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -92,8 +93,9 @@ func TestRealCorpus(t *testing.T) {
 }
 
 // TestRealAlone: about a path that is only known at run time is asked where it may be a person's:
-// in a session with a mount, whatever its mode, and with a cache that others write.
+// in a session with a cache that others write, and with a mount that cannot be kept from the command.
 func TestRealAlone(t *testing.T) {
+	needs.Landlock(t, 3)
 	h := newRealHouse(t)
 	m := openReal(t, h)
 	dir := realTree(t, m, "", map[string]string{"f": "hello\n", "x/f": ""})
@@ -112,7 +114,8 @@ func TestRealAlone(t *testing.T) {
 		{"a worktree", client.SessionCreate{}, false},
 		{"a cache of its own", client.SessionCreate{Caches: []client.CacheUse{{Name: "own"}}}, false},
 		{"a cache that others write", client.SessionCreate{Caches: []client.CacheUse{{Name: "all"}}}, true},
-		{"a mount to read", client.SessionCreate{Mounts: []client.Mount{{Source: dir, Target: "/mnt/x"}}}, true},
+		{"a mount to read", client.SessionCreate{Mounts: []client.Mount{{Source: dir, Target: "/mnt/x"}}}, false},
+		{"a mount, and such a cache", client.SessionCreate{Mounts: []client.Mount{{Source: dir, Target: "/mnt/x"}}, Caches: []client.CacheUse{{Name: "all"}}}, true},
 		{"a mount in the worktree", client.SessionCreate{Mounts: []client.Mount{{Source: dir, Target: "/workspace/x"}}}, true},
 	} {
 		tt.request.Profile, tt.request.Worktree = "ci", client.Worktree{Source: dir}

@@ -33,8 +33,13 @@ type Session struct {
 	// CachePlaces are the directories of its caches that have a bound.
 	CachePlaces []CachePlace `json:"cache_places,omitempty"`
 	// Alone says that it reaches nothing of a person's beside its worktree: no mount that is not Granted, no cache that
-	// others write, nothing of the host but its programs. false in rows of earlier versions.
-	Alone bool `json:"alone,omitempty"`
+	// others write, nothing of the host but its programs. OnlyMounts says so of all but mounts. Both are
+	// false in rows of earlier versions.
+	Alone      bool `json:"alone,omitempty"`
+	OnlyMounts bool `json:"only_mounts,omitempty"`
+	// Closed are the targets of mounts that its agent keeps from commands which name nothing in them (see
+	// wire.KnowsUnseen). nil in rows of earlier versions, whose commands see all.
+	Closed []string `json:"closed,omitempty"`
 	// Sources are the directories of the host that it was given, the worktree's first if it has
 	// one. nil in rows of earlier versions.
 	Sources []Source `json:"sources,omitempty"`

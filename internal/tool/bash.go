@@ -102,7 +102,7 @@ func (in *bashInput) Access(reader []string) Access {
 		a.add(Request{Permission: PermissionExternal, Pattern: in.workdir, Path: ".", Outside: true})
 	}
 	for _, p := range scan.Paths {
-		a.add(Request{Permission: PermissionExternal, Pattern: p.Text, Path: p.Name, Outside: true})
+		a.add(Request{Permission: PermissionExternal, Pattern: p.Text, Path: p.Name, Outside: true, Weak: p.Weak, Matched: p.Matched})
 	}
 	access := a.access()
 	access.Title, access.Command = in.description, in.command

@@ -30,6 +30,8 @@ func asked(t *testing.T, command string) string {
 			fmt.Fprintf(&b, "    the whole text: %s\n", r.Why)
 		case r.Outside && r.Write:
 			// Beside every edit.
+		case r.Matched:
+			// It is never asked about.
 		case r.Outside && r.Path == "":
 			fmt.Fprintf(&b, "    path  %s (not known)\n", r.Pattern)
 		case r.Outside:

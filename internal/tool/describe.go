@@ -38,6 +38,7 @@ type SessionFacts struct {
 	Writable []string // directories
 	Layer    bool     // other places can be written too, until the session ends
 	Network  string
+	Mounts   string   // which commands see; "" where all see all
 	Limits   []string // each a few words
 	Shell    string   // that runs commands
 	// Programs and Missing are programs that are there and not there, of those that

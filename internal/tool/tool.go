@@ -150,6 +150,8 @@ type Request struct {
 	// session's own, and none otherwise. Where Path is "" the text does not say
 	// what is named, and the request stands.
 	Outside bool
+	// Weak and Matched: what is named is nothing that the text speaks of (see shell.Path).
+	Weak, Matched bool
 }
 
 // Invocation is an input that was parsed, checked and normalised: the bytes in JSON are

@@ -149,6 +149,9 @@ const MaxHeld = 128
 // agent of before has none of them, and a daemon of before does not look.
 const (
 	KnowsHold = 1 << iota
+	// KnowsUnseen: it can keep directories from programs (Request.Unseen). Of an agent that
+	// knows how, but whose kernel has no means, the bit is not set.
+	KnowsUnseen
 )
 
 // ToolsShift is where in the welcome's n the fingerprint of the agent's tools begins (see
@@ -169,6 +172,8 @@ type Welcome struct {
 
 	// Tools is the fingerprint of the agent's tools, from the frame's n; 0 where it does not say.
 	Tools uint32 `cbor:"-"`
+	// Hides is KnowsUnseen of the frame's n.
+	Hides bool `cbor:"-"`
 }
 
 // CallState is a call that the agent holds: whether it has ended, and the offsets of the
@@ -204,6 +209,9 @@ type Request struct {
 	Expect []string `cbor:"10,keyasint"`
 	// Paths are further paths to resolve for Prepare of bash (see run.Env).
 	Paths []string `cbor:"11,keyasint,omitempty"`
+	// Unseen are directories, absolute and without links, in which programs of the call can neither read
+	// nor list, write, make, run or remove anything; nor can they list those above. Only for an agent that KnowsUnseen.
+	Unseen []string `cbor:"12,keyasint,omitempty"`
 
 	// Typed is Input as the daemon has decoded it, for who runs calls in the daemon. It is
 	// not sent.
@@ -217,7 +225,7 @@ type Request struct {
 // Size is how many bytes of memory the request takes while it is worked on.
 func (r *Request) Size() int64 {
 	n := len(r.Input) + len(r.Settings)
-	for _, list := range [][]string{r.Env, r.Paths, r.Expect} {
+	for _, list := range [][]string{r.Env, r.Paths, r.Expect, r.Unseen} {
 		for _, s := range list {
 			n += len(s)
 		}

@@ -175,5 +175,9 @@ func (s *Server) takeOver(p *peer, h wire.Hello, fd int) error {
 	if err != nil {
 		return err
 	}
-	return p.out.Write(wire.Head{Kind: wire.KindWelcome, N: wire.KnowsHold | int64(run.Fingerprint(s.cfg.Tools))<<wire.ToolsShift}, body)
+	knows := int64(wire.KnowsHold)
+	if s.session.programs.Hides() {
+		knows |= wire.KnowsUnseen
+	}
+	return p.out.Write(wire.Head{Kind: wire.KindWelcome, N: knows | int64(run.Fingerprint(s.cfg.Tools))<<wire.ToolsShift}, body)
 }

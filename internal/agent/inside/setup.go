@@ -81,7 +81,7 @@ func (s *Server) env(c *call) *run.Env {
 	}
 	env.Aside = ses.programs.Aside
 	env.Exec = func(ctx context.Context, cmd run.Command) (*run.Exit, error) {
-		cmd.Env = slices.Concat(c.req.Env, cmd.Env)
+		cmd.Env, cmd.Unseen = slices.Concat(c.req.Env, cmd.Env), c.req.Unseen
 		if ses.hello.Network {
 			cmd.Call = c.req.CallID
 		}

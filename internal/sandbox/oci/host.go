@@ -72,13 +72,16 @@ func landlockCheck() client.Check {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
 		c.Status, c.Detail = client.CheckWarn, errno.Error()
-		c.Hint = "a layer behind others is missing: boot with lsm=landlock,… or a kernel that has it"
+		c.Hint = "a layer behind others is missing, and in sessions with mounts paths that are only known at run time are asked about: boot with lsm=landlock,… or a kernel that has it"
 		return c
 	}
 	c.Detail = fmt.Sprintf("version %d", abi)
 	if abi < 6 {
 		c.Status = client.CheckWarn
 		c.Hint = "scoping of signals and abstract sockets needs version 6 (Linux 6.12)"
+	}
+	if abi < 3 {
+		c.Hint += "; in sessions with mounts paths that are only known at run time are asked about below version 3 (Linux 6.2)"
 	}
 	return c
 }

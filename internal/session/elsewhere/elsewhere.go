@@ -24,6 +24,12 @@ type View struct {
 	part   bool // the worktree is a part of the repository
 	source string
 	git    *worktree.Elsewhere
+	own    string // where git's directory is, in a mount of the session's own; "" for none
+}
+
+// Within reports whether git's directory is shown by what the session itself has mounted at a place.
+func (v *View) Within(place string) bool {
+	return v != nil && v.own != "" && worktree.Within(v.own, place)
 }
 
 // Show decides it for a directory that was pinned as source and will be at target. taken
@@ -43,6 +49,7 @@ func Show(d *worktree.Directory, source, target string, taken []string, check fu
 	why, own := hidden(d, place, target, taken, check)
 	switch {
 	case own: // who has made the session has thought of it
+		v.own = place
 	case why != "":
 		v.Note = v.broken(why)
 	default:

@@ -409,6 +409,9 @@ func (e *Exit) Metadata() map[string]any {
 	if len(e.Locks) > 0 {
 		m["locks"] = e.Locks
 	}
+	if len(e.Unseen) > 0 {
+		m["unseen"] = e.Unseen
+	}
 	return m
 }
 

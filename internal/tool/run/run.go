@@ -206,6 +206,9 @@ type Command struct {
 	// Call is written on the program's cgroup, so that who looks from outside knows whose it
 	// is; "" writes nothing.
 	Call string
+	// Unseen are directories in which the program can neither read nor list, write, make, run or remove
+	// anything. Exit names them.
+	Unseen []string
 }
 
 // Exit is how a program ended. A status is never invented: Code is -1 unless it
@@ -236,6 +239,8 @@ type Exit struct {
 	// the same were killed for memory, or could not be started under the limit on them.
 	Starved bool `json:"starved,omitempty"`
 	Refused bool `json:"refused,omitempty"`
+	// Unseen are Command.Unseen.
+	Unseen []string `json:"unseen,omitempty"`
 }
 
 // MaxBackgroundNames bounds Exit.BackgroundNames.

@@ -262,6 +262,7 @@ func (c *scanner) assign(d dirs, a *syntax.Assign, passed bool) {
 			}
 			if e.Value != nil {
 				c.words(d, e.Value)
+				listing(c, d, c.word(e.Value))
 			}
 		}
 	}

@@ -84,13 +84,19 @@ func (c *scanner) pathArguments(k *call) {
 	}
 	name := systemName(k.args[0].value)
 	if speakers[name] {
+		for _, w := range k.args[1:] {
+			listing(c, k.dirs, w)
+		}
 		return
 	}
 	if strings.Contains(k.args[0].value, "/") && name == k.args[0].value {
 		c.resolve(k.dirs, k.args[0].text, k.args[0], false) // the program itself
 	}
-	skip := takesPattern[name]
 	plain := fileCommands[name]
+	if plain && k.more || comesTo(name, k.args[1:]) {
+		c.path(Path{Text: k.args[0].text + " …", Weak: true}, false)
+	}
+	skip := takesPattern[name]
 	options, table := true, fileOptions[name]
 	for i, w := range k.args[1:] {
 		if options && w.fixed && w.value == "--" {
@@ -117,6 +123,66 @@ func (c *scanner) pathArguments(k *call) {
 	}
 }
 
+// listing lists the directory which the shell looks into for a word with wildcards, whatever becomes of the
+// names that it finds there.
+func listing(c *scanner, d dirs, w word) {
+	if w.pattern && looksLikePath(w) {
+		c.resolve(d, w.text, w, false)
+		if i := strings.IndexAny(w.text, "*?[{"); i >= 0 && strings.Contains(w.text[i:], "/") {
+			matched(c, w)
+		}
+	}
+}
+
+// matched lists what links lead to whose names are among those that a word with wildcards stands for.
+func matched(c *scanner, w word) {
+	if _, known := c.literal(w); known && w.pattern {
+		c.path(Path{Text: w.text, Weak: true, Matched: true}, false)
+	}
+}
+
+// coming are the options by which a program comes to files that its arguments do not name.
+type coming struct {
+	letters, long string // of each; long ones stand with a "-" or two and apart from each other
+	always        bool   // without any
+	first         bool   // its first argument may be letters without a "-"
+}
+
+// comes are those options, by program: they make it follow the links that it finds in directories, or read names from a file.
+var comes = func() map[string]coming {
+	all := make(map[string]coming)
+	for names, how := range map[string]coming{
+		"find": {long: "-L -follow -files0-from"}, "ls dir vdir": {letters: "LH", long: "--dereference"}, "du": {letters: "LDH", long: "--dereference --dereference-args --files0-from"},
+		"grep egrep fgrep": {letters: "R", long: "--dereference-recursive"}, "rg fd fdfind": {letters: "L", long: "--follow"}, "ag": {letters: "f", long: "--follow"}, "ack": {letters: "x", long: "--follow --files-from"},
+		"cp": {letters: "LH", long: "--dereference"}, "tar": {letters: "hT", long: "--dereference --files-from", first: true}, "bsdtar": {letters: "LHhT", long: "--dereference --files-from", first: true},
+		"rsync": {letters: "Lk", long: "--copy-links --copy-dirlinks --copy-unsafe-links --files-from"}, "tree": {letters: "l"}, "scp": {letters: "r"}, "zip": {letters: "r@", long: "--recurse-paths --names-stdin"},
+		"cpio 7z": {always: true}, "diff": {letters: "r", long: "--recursive"}, "chown chgrp chmod getfacl setfacl": {letters: "LH"}, "sort wc": {long: "--files0-from"}, "file": {letters: "f", long: "--files-from"},
+		"md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum shasum": {letters: "c", long: "--check"}, "xz": {long: "--files --files0"}, "curl": {letters: "K", long: "--config"}, "wget": {letters: "i", long: "--input-file"},
+	} {
+		for name := range strings.FieldsSeq(names) {
+			all[name] = how
+		}
+	}
+	return all
+}()
+
+// comesTo reports whether a program comes to files that these arguments do not name.
+func comesTo(name string, args []word) bool {
+	how, known := comes[name]
+	return known && (how.always || slices.ContainsFunc(args, func(w word) bool {
+		if !strings.HasPrefix(w.value, "-") {
+			return how.first && w.start == args[0].start && strings.ContainsAny(w.value, how.letters)
+		}
+		option, _, _ := strings.Cut(w.value, "=")
+		for o := range strings.FieldsSeq(how.long) {
+			if option == o || strings.HasPrefix(o, "--") && len(option) > 3 && strings.HasPrefix(o, option) {
+				return true
+			}
+		}
+		return !strings.HasPrefix(w.value, "--") && strings.ContainsAny(w.value, how.letters)
+	}))
+}
+
 // argumentPath lists an argument that is no option, if it names a file: plain
 // words do for some programs.
 func (c *scanner) argumentPath(k *call, w word, plain bool) {
@@ -125,6 +191,9 @@ func (c *scanner) argumentPath(k *call, w word, plain bool) {
 		c.valuePath(k, w)
 	case plain || looksLikePath(w):
 		c.resolve(k.dirs, w.text, w, false)
+		if plain {
+			matched(c, w)
+		}
 	}
 	within(c, k, w, 0, plain)
 }
@@ -203,7 +272,7 @@ func (c *scanner) valuePath(k *call, w word) {
 		rest.fixed, rest.pattern = false, false
 	}
 	rest.text = text
-	if strings.HasPrefix(w.value, "of=") || looksLikePath(rest) {
+	if strings.HasPrefix(w.value, "of=") || strings.HasPrefix(w.value, "if=") || looksLikePath(rest) {
 		c.resolve(k.dirs, w.text, rest, false)
 	}
 	if strings.HasPrefix(rest.value, "<") { // as curl has it
@@ -261,10 +330,14 @@ var (
 
 	// fileCommands take plain words for files.
 	fileCommands = setOf(
-		"cat", "tac", "head", "tail", "less", "more", "nl", "od", "xxd", "hexdump", "strings", "file", "stat", "wc", "md5sum",
-		"sha1sum", "sha256sum", "sha512sum", "cksum", "sort", "uniq", "cut", "paste", "join", "comm", "diff", "cmp", "split",
+		"cat", "tac", "head", "tail", "less", "more", "most", "nl", "od", "xxd", "hexdump", "hd", "strings", "file", "stat", "wc", "sort", "uniq", "cut", "paste", "join",
+		"comm", "diff", "diff3", "sdiff", "cmp", "split", "csplit", "fold", "fmt", "pr", "expand", "unexpand", "shuf", "rev", "tsort", "ptx", "look", "column", "col", "colrm", "ul",
+		"numfmt", "iconv", "dos2unix", "unix2dos", "base64", "base32", "basenc", "uuencode", "uudecode", "sum", "cksum", "md5sum", "b2sum", "sha1sum", "sha224sum", "sha256sum",
+		"sha384sum", "sha512sum", "shasum", "openssl", "gpg", "gpgv",
 		"ls", "dir", "vdir", "tree", "du", "cd", "chdir", "pushd", "cp", "mv", "rm", "rmdir", "mkdir", "ln", "touch", "tee", "install", "truncate",
-		"chmod", "chown", "chgrp", "readlink", "realpath", "unlink", "link", "shred", "gzip", "gunzip", "bzip2", "xz", "zcat",
-		"grep", "egrep", "fgrep", "zgrep", "rg", "sed", "awk", "gawk", "mawk", "jq", "find", "bat", "vi", "vim", "nano", "ed", "patch", "rsync", "scp", "tar",
+		"chmod", "chown", "chgrp", "readlink", "realpath", "unlink", "link", "shred", "rsync", "scp", "tar", "bsdtar", "cpio", "ar", "zip", "unzip", "zipinfo", "7z",
+		"gzip", "gunzip", "zcat", "zless", "zmore", "zcmp", "zdiff", "zgrep", "pigz", "bzip2", "bunzip2", "bzcat", "xz", "unxz", "xzcat", "lzma", "lz4", "lz4cat", "zstd", "unzstd", "zstdcat", "brotli",
+		"grep", "egrep", "fgrep", "rg", "ag", "ack", "sed", "awk", "gawk", "mawk", "jq", "yq", "xmllint", "find", "bat", "batcat", "vi", "vim", "view", "nano", "ed", "patch",
+		"nm", "objdump", "readelf", "objcopy", "strip", "size", "ldd", "pdftotext", "pandoc", "exiftool", "ffprobe", "identify",
 	)
 )

@@ -32,7 +32,7 @@ func check(t testing.TB, shell, text string) (judged bool) {
 	}
 	for _, file := range x.files {
 		if !Denied(t, shell, text, file) {
-			t.Errorf("%s -c %q: it wrote %q, and rules that deny an edit of that do not deny it: %q", shell, text, file, r.Writes)
+			t.Errorf("%s -c %q: it wrote %q, and rules that deny an edit of that do not deny it: %+v", shell, text, file, r.Writes)
 		}
 	}
 	for _, name := range x.trace {

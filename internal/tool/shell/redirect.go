@@ -130,6 +130,7 @@ func (c *scanner) target(d dirs, w word, write bool) {
 	if write && w.pattern {
 		w.pattern = false // one file, but which one is not known
 	}
+	matched(c, w)
 	c.resolve(d, w.text, w, write)
 }
 

@@ -108,6 +108,9 @@ type Path struct {
 	// Name is the path: absolute, or relative to where the command starts; ""
 	// where the text does not decide it.
 	Name string
+	// Weak: the text does not speak of it. A program that is given its arguments by another one or by a file, or
+	// follows links in a directory, may come to it; with Matched, by a link whose name is one of those that a wildcard finds.
+	Weak, Matched bool
 }
 
 // maxMade is how many commands of a text there is room for from the beginning.

@@ -244,8 +244,8 @@ func TestPaths(t *testing.T) {
 		{"[[ -f x ]] || exit 1\ncd a || exit 1\nx=$((1+1))\ncat b", []string{"a", "a/b"}, nil},
 		{"for x in a; do cat $x || exit 1; cat b; done", []string{"", "b"}, nil},
 		{"sh -c 'cd a; cat b'; cat c", []string{"a", "a/b", "b", "c"}, nil},
-		{"find a -exec cat b \\; -execdir cat c +", []string{"b", "", "a"}, nil},
-		{"xargs cat a", []string{"a"}, nil},
+		{"find a -exec cat b \\; -execdir cat c +", []string{"", "b", "", "a"}, nil},
+		{"xargs cat a", []string{"", "a"}, nil},
 	} {
 		r := Scan(tc.text, Options{Home: "/home/tool"})
 		if got := names(r.Paths); !slices.Equal(got, tc.paths) {
@@ -276,23 +276,23 @@ func TestAstray(t *testing.T) {
 			for _, use := range []string{"cat ~/s", "cat ~", "cd; cat s", "cd s && cat t", "cd -; cat s", "cat <~/s", "popd", "cd", "cd -"} {
 				command := strings.Replace(text, "@@", use, 1)
 				if r := Scan(command, Options{Home: "/home/tool"}); !slices.Contains(names(r.Paths), "") {
-					t.Errorf("%q: paths %q", command, r.Paths)
+					t.Errorf("%q: paths %+v", command, r.Paths)
 				}
 			}
 			command := strings.Replace(text, "@@", "echo x >~/s", 1)
 			if r := Scan(command, Options{Home: "/home/tool"}); !slices.Contains(names(r.Writes), "") {
-				t.Errorf("%q: writes %q", command, r.Writes)
+				t.Errorf("%q: writes %+v", command, r.Writes)
 			}
 		}
 	}
 	for _, text := range []string{"cat ~/s", "export JAVA_HOME=/m; cat ~/s", "x=$HOME; cat ~/s", "export PATH=$HOME/bin:$PATH; cat ~/s", "cd s && cat t", "read -r line; cat ~/s", "set -e; cd; cat s", "echo HOME; cat ~/s", "unset x; cat ~/s"} {
 		if r := Scan(text, Options{Home: "/home/tool"}); slices.Contains(names(r.Paths), "") {
-			t.Errorf("%q: paths %q", text, r.Paths)
+			t.Errorf("%q: paths %+v", text, r.Paths)
 		}
 	}
 	for _, text := range []string{"HOME=/m sh -c 'cat ~/s'", "env HOME=/m sh -c 'cat ~/s'", "sudo sh -c 'cat ~/s'", "cat ~+/s", "cat ~-/s", "cat ~1", "cat ~root/s", "cd ~+; cat s", "cd ~-"} {
 		if r := Scan(text, Options{Home: "/home/tool"}); !slices.Contains(names(r.Paths), "") {
-			t.Errorf("%q: paths %q", text, r.Paths)
+			t.Errorf("%q: paths %+v", text, r.Paths)
 		}
 	}
 }
@@ -300,9 +300,39 @@ func TestAstray(t *testing.T) {
 func names(list []Path) []string {
 	var all []string
 	for _, p := range list {
-		all = append(all, p.Name)
+		if !p.Matched {
+			all = append(all, p.Name)
+		}
 	}
 	return all
+}
+
+// TestWeak: programs that come to files which the text does not name, and words that may match a link.
+func TestWeak(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"xargs cat": "weak", "xargs -n 1 env X=1 cat": "weak", "find . -exec cat {} +": "weak", "ls | xargs go vet": "", "xargs python3 x.py": "", "xargs -I{} sh -c 'cat {}'": "weak", "xargs sh -c 'python3 x.py'": "",
+		"find -L .": "weak", "find . -follow": "weak", "find . -name L": "", "find -files0-from a": "weak", "ls -lL": "weak", "ls -la": "", "dir -RL": "weak", "du --deref a": "weak",
+		"grep -rn x": "", "grep -Rn x": "weak", "grep --dereference-r x": "weak", "rg x": "", "rg -L x": "weak", "rg --follow x": "weak", "cp -r a b": "", "cp -rL a b": "weak",
+		"tar chf a b": "weak", "tar cf a path/h": "", "tar -xf archive": "", "tar xf h": "", "tar cf a -T b": "weak", "tar -c --files-from=a": "weak", "rsync -a a b": "", "rsync -aL a b": "weak",
+		"rsync --copy-unsafe-links a b": "weak", "diff a b": "", "diff -ru a b": "weak", "sort a": "", "sort --files0-from=a": "weak", "wc --files0 a": "weak", "file -f a": "weak", "sha256sum -c a": "weak",
+		"cpio -o": "weak", "curl -sK a": "weak", "wget -i a": "weak", "scp -r a b": "weak", "zip -r a b": "weak", "zip a b": "",
+		"cat *": "matched", "cat a*": "matched", "cat d/*/f": "matched", "cat {a,b}": "matched", "cat a": "", "cat 'a*'": "", "cat <a*": "matched", "echo *": "", "echo d/*": "", "echo d/*/*": "matched",
+		"for f in d/*/; do :; done": "matched", "for f in *; do :; done": "", "x=(d/*/*)": "matched", "go vet d/*/x": "", "rm -f e/x*/f": "matched", "tee a*": "matched",
+	} {
+		got := ""
+		for _, p := range Scan(text, Options{}).Paths {
+			switch {
+			case p.Matched:
+				got += "matched"
+			case p.Weak:
+				got += "weak"
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
 }
 
 // TestSave has the patterns that "always" offers.

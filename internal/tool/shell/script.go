@@ -305,6 +305,9 @@ func (c *scanner) forLoop(d dirs, cmd *syntax.ForClause) dirs {
 	switch l := cmd.Loop.(type) {
 	case *syntax.WordIter:
 		c.words(d, l.Items...)
+		for _, item := range l.Items {
+			listing(c, d, c.word(item))
+		}
 		c.assigned(l.Name.Value)
 	case *syntax.CStyleLoop:
 		c.arithmetic(d, l.Init)

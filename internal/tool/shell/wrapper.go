@@ -346,6 +346,9 @@ func (c *scanner) scriptArgument(k *call, name string, i int) {
 	w := k.args[i]
 	if !w.fixed || strings.HasPrefix(w.value, "-") || strings.HasPrefix(w.value, "+") {
 		c.opaque("the script of %s -c is only known at run time", name)
+		if k.more { // parts of it are, which the text may give to any program
+			c.path(Path{Text: k.args[0].text + " …", Weak: true}, false)
+		}
 		return
 	}
 	in := c.inner()

@@ -80,6 +80,7 @@ func (p *Programs) Run(ctx context.Context, c run.Command) (*run.Exit, error) {
 		exit.Locks = locksBehind(cmp.Or(c.Dir, p.dir), r.began)
 	}
 	noteFull(exit, p.own, p.others)
+	exit.Unseen = c.Unseen
 	p.shells.leave(r.group)
 	return exit, err
 }
@@ -123,7 +124,7 @@ func (p *Programs) spawn(ctx context.Context, c run.Command) (*running, error) {
 	split := c.Stderr != nil && c.Stderr != c.Stdout
 	reply, err := p.spawner.run(ctx, &startRequest{
 		argv: c.Argv, env: env, paths: candidates(c.Argv[0], p.path),
-		dir: dir, split: split, input: c.Stdin != "", group: g, over: p.shells.over,
+		dir: dir, split: split, input: c.Stdin != "", group: g, over: p.shells.over, unseen: c.Unseen,
 	})
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ func (s *spawner) prepare(h *wire.Hello, notes *[]string) error {
 		return fmt.Errorf("open /dev/null: %w", err)
 	}
 	var note string
-	if s.landlock, note = newScope(); note != "" {
+	if s.landlock, note = newLandlock(); note != "" {
 		*notes = append(*notes, note)
 	}
 	if s.limits, err = limitsOf(h, notes); err == nil {
@@ -55,9 +55,7 @@ func (s *spawner) close() {
 		s.gate.close()
 	}
 	_ = unix.Close(s.devNull)
-	if s.landlock >= 0 {
-		_ = unix.Close(s.landlock)
-	}
+	s.landlock.close()
 }
 
 // limitsOf are the limits of one process. A limit above what the agent itself

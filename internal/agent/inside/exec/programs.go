@@ -97,6 +97,9 @@ func (g *groups) contain(c Config, notes *[]string) error {
 // TID is the id of the thread that starts all programs.
 func (p *Programs) TID() int { return p.spawner.tid }
 
+// Hides reports whether the kernel can keep directories from programs (run.Command.Unseen).
+func (p *Programs) Hides() bool { return p.spawner.landlock.hides() }
+
 // Rest does what can wait until the result of a call is on its way: it removes
 // the groups of its programs, and starts the shell for the next one.
 func (p *Programs) Rest() { p.shells.rest() }

@@ -82,7 +82,7 @@ func newRig(t testing.TB, change func(*wire.Hello)) *rig {
 type request struct {
 	command, workdir string
 	program          []string
-	env              []string
+	env, unseen      []string
 	split            bool
 }
 
@@ -100,7 +100,7 @@ func (r *rig) call(ctx context.Context, q request, out io.Writer) (o outcome, er
 		Stream: out, Progress: func(map[string]any) {}, Seen: new(run.Seen), Watch: new(run.Watch),
 	}
 	env.Exec = func(ctx context.Context, c run.Command) (exit *run.Exit, err error) {
-		c.Env = slices.Concat(q.env, c.Env)
+		c.Env, c.Unseen = slices.Concat(q.env, c.Env), q.unseen
 		if q.split {
 			c.Stderr = new(bytes.Buffer)
 		}

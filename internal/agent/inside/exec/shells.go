@@ -128,7 +128,7 @@ func (s *shells) fits(c run.Command) bool {
 	n := len(s.shell)
 	return c.Stdin == "" && len(c.Argv) == n+2 && slices.Equal(c.Argv[:n], s.shell) && c.Argv[n] == "-c" &&
 		len(c.Argv[n+1]) <= maxGiven && strings.IndexByte(c.Argv[n+1], 0) < 0 &&
-		len(c.Env) == 0 && (c.Dir == "" || c.Dir == s.dir) &&
+		len(c.Env) == 0 && len(c.Unseen) == 0 && (c.Dir == "" || c.Dir == s.dir) &&
 		(c.Stderr == nil || c.Stderr == c.Stdout)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"runtime"
 	"strings"
 	"sync"
@@ -45,6 +46,7 @@ type startRequest struct {
 	split     bool        // two pipes
 	input     bool        // a pipe as its standard input
 	waits     bool        // a shell that waits: argv and env end as it wants them
+	unseen    []string    // directories that are kept from it
 	group     group       // of the program; removed when it does not start
 	over      func(group) // called with the group before that; may be nil
 	reply     chan startReply
@@ -67,7 +69,7 @@ type spawner struct {
 	uid, gid int // -1: the agent's own, for tests
 	limits   []limit
 	ignored  []uintptr
-	landlock int
+	landlock landlock
 	devNull  int
 	children *reaper
 
@@ -211,6 +213,12 @@ func (s *spawner) spawn(r *startRequest) startReply {
 	if err != nil {
 		return startReply{err: err}
 	}
+	if len(r.unseen) > 0 {
+		if plan.landlock, err = s.without(r.unseen); err != nil {
+			return startReply{err: run.Errorf(run.CodeSandboxFailed, "start %s: keep %s from it: %v", r.argv[0], strings.Join(r.unseen, ", "), err)}
+		}
+		defer func() { _ = unix.Close(plan.landlock) }()
+	}
 	pipes, err := s.pipes(r)
 	if err != nil {
 		return startReply{err: fmt.Errorf("start %s: pipe: %w", r.argv[0], err)}
@@ -241,6 +249,19 @@ func (s *spawner) spawn(r *startRequest) startReply {
 	}
 	runtime.KeepAlive(plan)
 	return reply
+}
+
+// without makes the ruleset of a program from which directories are kept. What root, without its rights, may not list
+// for the modes of an image, the tool user may, whom the ruleset is for.
+func (s *spawner) without(unseen []string) (fd int, err error) {
+	fd, err = s.landlock.without(unseen)
+	if errors.Is(err, fs.ErrPermission) {
+		err = s.asTool(func() (err error) {
+			fd, err = s.landlock.without(unseen)
+			return err
+		})
+	}
+	return fd, err
 }
 
 // programPipes are the pipes of one program; an end that there is not is -1. The
@@ -351,7 +372,7 @@ func closePipe(p [2]int) {
 func (s *spawner) plan(r *startRequest) (*childPlan, error) {
 	p := &childPlan{
 		uid: s.uid, gid: s.gid, limits: s.limits, ignored: s.ignored,
-		landlock: s.landlock, secret: s.secret, script: -1,
+		landlock: s.landlock.scope, secret: s.secret, script: -1,
 		// The path was resolved before. A symbolic link in it has come since, and
 		// would lead to a place that nobody has agreed to.
 		how: unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS},
