@@ -140,7 +140,7 @@ func (a *app) patch(ctx context.Context, c *client.Client, session string, q cli
 	if err != nil {
 		return err
 	}
-	sayMissing(a, r)
+	sayMissing(a, session, r)
 	if r.Stale()+r.Incomplete() == 0 {
 		left, unreadable := r.Missing()
 		if excluded, ignored := r.Omitted(); n+int64(left+unreadable+excluded+ignored+r.SourceChanged()) == 0 {
@@ -161,8 +161,9 @@ type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(b []byte) (int, error) { return f(b) }
 
-// sayMissing says what is not in a patch that was read to its end.
-func sayMissing(a *app, p *client.Patch) {
+// sayMissing says what is not in a patch that was read to its end. The session is "" where no other
+// command can ask for it.
+func sayMissing(a *app, session string, p *client.Patch) {
 	leftOut, unreadable := p.Missing()
 	excluded, ignored := p.Omitted()
 	sayAstray(a, p.SourceAstray())
@@ -173,7 +174,11 @@ func sayMissing(a *app, p *client.Patch) {
 	sayUnreadable(a, unreadable)
 	sayOmitted(a, excluded, ignored)
 	if n := p.SourceChanged(); n > 0 {
-		a.say("the source has changed in %s since the session began; the patch goes from what was there then: \"git apply --3way\" or \"toolctl apply --merge\" brings both together", plural(n, "file"))
+		with := `"git apply --3way"`
+		if session != "" {
+			with += ` or "toolctl apply --merge"`
+		}
+		a.say("the source has changed in %s since the session began; the patch goes from what was there then: %s brings both together", plural(n, "file"), with)
 	}
 	if p.Incomplete() > 0 {
 		a.say("the patch lacks files of %s that the session has moved: the source does not have them any more", plain.Count(p.Incomplete(), "directory", "directories"))
@@ -186,7 +191,11 @@ func sayStale(a *app, list *client.Changes) {
 	var names []string
 	for i := range list.Items {
 		if list.Items[i].Stale {
-			names = append(names, changeName(&list.Items[i]))
+			name := changeName(&list.Items[i])
+			if list.Items[i].Kind == "" {
+				name += " (removed in the session)"
+			}
+			names = append(names, name)
 		}
 	}
 	if list.Stale > 0 {

@@ -1,12 +1,16 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	eastasian "golang.org/x/text/width"
 )
+
+// helpWidth is how wide help is where no terminal says it.
+const helpWidth = 80
 
 // fold breaks text at spaces, so that no line is wider than that; 0 is any width. The
 // lines that it makes begin with hang. A command to be typed stays whole: a terminal
@@ -39,7 +43,9 @@ func fold(text string, wide int, hang string) string {
 // isCommand reports whether a line is one to be typed, and no sentence that begins with one.
 func isCommand(line string) bool {
 	rest, indented := strings.CutPrefix(strings.TrimPrefix(line, "toolctl:"), "  ")
-	return indented && strings.HasPrefix(strings.TrimLeft(rest, " "), "toolctl ") && !strings.Contains(rest, "; ")
+	return indented && !strings.Contains(rest, "; ") && slices.ContainsFunc([]string{"toolctl ", "diff -u ", "git merge-file "}, func(command string) bool {
+		return strings.HasPrefix(strings.TrimLeft(rest, " "), command)
+	})
 }
 
 // reflow is fold for help: the lines of a paragraph are joined before; those that are

@@ -32,7 +32,9 @@ type ciReport struct {
 	cases  []junitCase
 	names  map[string]int // how many cases had a name
 	opened bool
-	failed int // toolctl exits with it where the report is not whole; 0 = exitRunFailed
+	beside *beside // what changes.patch lacks; nil for nothing
+	source string  // of the worktree
+	failed int     // toolctl exits with it where the report is not whole; 0 = exitRunFailed
 }
 
 // Bounds of a report.
@@ -192,8 +194,8 @@ func stillGoing(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // fetchTree fetches what is in the worktree, while the changes are still apart from the
-// source.
-func (p *ciReport) fetchTree(ctx context.Context, c *client.Client, s *client.Session) {
+// source. name is what other commands call the session, "" where none can ask for it.
+func (p *ciReport) fetchTree(ctx context.Context, c *client.Client, s *client.Session, name string) {
 	if !p.wanted() {
 		return
 	}
@@ -214,7 +216,7 @@ func (p *ciReport) fetchTree(ctx context.Context, c *client.Client, s *client.Se
 	}
 	if s.Worktree.Mode != client.WorktreeOverlay {
 		p.result.Patch.Absent = "in the mode " + string(s.Worktree.Mode) + " no changes are apart from the worktree"
-	} else if err := p.fetchPatch(ctx, c, s.ID); err != nil {
+	} else if err := p.fetchPatch(ctx, c, s, name); err != nil {
 		p.result.Patch.Absent = "it could not be fetched"
 		p.miss("changes.patch", err)
 	}
@@ -239,21 +241,31 @@ func awaitOver(ctx context.Context, c *client.Client, session string) {
 	}
 }
 
-func (p *ciReport) fetchPatch(ctx context.Context, c *client.Client, session string) error {
-	r, err := patchOf(ctx, c, session)
+func (p *ciReport) fetchPatch(ctx context.Context, c *client.Client, s *client.Session, name string) error {
+	r, err := patchOf(ctx, c, s.ID)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
 	in := &io.LimitedReader{R: r, N: maxReportPatch + 1}
-	if err := replaceFile(filepath.Join(p.dir, "changes.patch"), tooLong{in}); err != nil {
+	file := filepath.Join(p.dir, "changes.patch")
+	if err := replaceFile(file, tooLong{in}); err != nil {
 		return err
 	}
 	p.result.Patch = resultPatch{File: "changes.patch", Bytes: maxReportPatch + 1 - in.N}
 	p.result.Changes.Stale = p.result.Changes.Stale || r.Stale() > 0
 	p.result.Patch.LeftOut, p.result.Patch.Unreadable = r.Missing()
-	if err := badPatch("it", session, r); err != nil {
+	if err := badPatch("it", name, r); err != nil {
 		p.miss("changes.patch", err)
+	}
+	if whole(r) {
+		return nil
+	}
+	p.source = s.Worktree.Source
+	if p.beside, err = saveBeside(ctx, c, s.ID, file); err != nil {
+		p.miss("changes.patch", err)
+	} else if b := p.beside; b.dir != "" {
+		p.result.Patch.Beside, p.result.Patch.BesideFiles, p.result.Patch.BesideBytes = filepath.Base(b.dir), len(b.saved), b.bytes
 	}
 	return nil
 }
@@ -279,7 +291,12 @@ func (r *runCommand) finishReport(ctx context.Context, argv []string, err error)
 	if a := p.result.Artifacts; a != nil && len(a.Unmatched) > 0 && !r.quiet {
 		r.say("no file matches --artifact %s", line(strings.Join(a.Unmatched, ", ")))
 	}
-	p.missVast(r.report.Diff)
+	if p.beside != nil {
+		p.beside.say(r.app, p.source)
+	}
+	if lost := p.beside.failure(r.report.Applied); lost != nil {
+		p.miss("changes.patch", lost)
+	}
 	err = r.missed(ctx, err)
 	r.sumUp(err)
 	if len(p.cases) == 0 && argv != nil {
@@ -307,19 +324,6 @@ func (r *runCommand) finishReport(ctx context.Context, argv []string, err error)
 		}
 	}
 	return err
-}
-
-// missVast says which files the patch lacks since git takes none of that size: nobody has them when the
-// session is over.
-func (p *ciReport) missVast(changes *client.Changes) {
-	if changes == nil || p.result.Patch.File == "" {
-		return
-	}
-	for i := range changes.Items {
-		if x := &changes.Items[i]; x.Kind == "file" && x.Size > client.MaxPatched {
-			p.miss("changes.patch", fmt.Errorf("%s has %s, and files of more than %s are in no patch; add --artifact for it, or run with --apply", changeName(x), bytesShort(x.Size), bytesShort(client.MaxPatched)))
-		}
-	}
 }
 
 // missed says what the report lacks, which is a failure of toolctl's own where there was
@@ -354,7 +358,7 @@ func (r *runCommand) takeDown(ctx context.Context, c *client.Client, s *client.S
 	logs := &sessionLogsCommand{app: &app{format: formatTable}}
 	p.show = func(c *client.Call) { logs.log(&p.log, []client.Call{*c}) }
 	p.fetchCalls(ctx, c, s, nil)
-	p.fetchTree(ctx, c, s)
+	p.fetchTree(ctx, c, s, r.nameOf(s))
 	if s.Worktree.Mode != client.WorktreeOverlay {
 		return nil
 	}

@@ -80,6 +80,11 @@ func tops(patterns []string) []string {
 	for _, pattern := range patterns {
 		dirs = append(dirs, path.Clean(globpath.Fixed(pattern)))
 	}
+	return outermost(dirs)
+}
+
+// outermost are those of some directories that are in no other one of them.
+func outermost(dirs []string) []string {
 	slices.Sort(dirs)
 	dirs = slices.Compact(dirs)
 	return slices.DeleteFunc(slices.Clone(dirs), func(d string) bool {

@@ -132,6 +132,10 @@ type resultPatch struct {
 	// LeftOut counts changes that a patch cannot say, Unreadable those that could not be compared.
 	LeftOut    int `json:"left_out,omitempty"`
 	Unreadable int `json:"unreadable,omitempty"`
+	// Beside is a directory with the files that the patch lacks, whole, as the session has them.
+	Beside      string `json:"beside,omitempty"`
+	BesideFiles int    `json:"beside_files,omitempty"`
+	BesideBytes int64  `json:"beside_bytes,omitempty"`
 }
 
 // resultLog is log.txt: what the command has printed, with every byte as it came.
@@ -312,6 +316,9 @@ func writeSummary(w io.Writer, p *jobResult) error {
 		b.WriteString("- nothing changed\n")
 	case p.Patch.File != "":
 		fmt.Fprintf(&b, "- %s changed, %s added, %d removed: %s, %s\n", plural(c.Files, "file"), plural(c.Added, "line"), c.Removed, code(p.Patch.File), bytesShort(p.Patch.Bytes))
+	}
+	if p.Patch.Beside != "" {
+		fmt.Fprintf(&b, "- %s that the patch lacks, whole: %s, %s\n", plural(p.Patch.BesideFiles, "file"), code(p.Patch.Beside), bytesShort(p.Patch.BesideBytes))
 	}
 	list := func(head string, items []string, more int) {
 		if len(items) == 0 {

@@ -108,9 +108,6 @@ func flagError(c *cobra.Command, err error) error {
 	return fmt.Errorf("no flag %s%s", shown, cmp.Or(foreignHint(c, name), didYouMean(name, flagNames(c))))
 }
 
-// helpWidth is how wide help is where no terminal says it.
-const helpWidth = 80
-
 // fitHelp has help fit the terminal.
 func fitHelp(a *app, root *cobra.Command) {
 	wide := cmp.Or(a.width(), helpWidth)

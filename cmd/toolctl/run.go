@@ -24,14 +24,18 @@ run or obey on sight: those of git, editors, direnv and CI.
 
 With --mode overlay the worktree is not written. The command's changes are kept beside
 it, are shown when it ends, and one key applies them, shows them, saves them as a patch
-or drops them. --apply, --discard and --patch say that beforehand. The daemon keeps
+or drops them. --apply, --discard and --patch say that beforehand; --apply --merge merges
+files that have changed in the source too. The daemon keeps
 changes with which nothing was done for some time (toolctl diff, apply, discard); a
-private one cannot, so it wants to know beforehand where no terminal is.
+private one cannot, so it wants to know beforehand where no terminal is. What a patch
+cannot have is saved whole beside it, in FILE.files: files that somebody has changed in
+the source meanwhile, and those of more than 512 MiB, up to 1 GiB together. If something
+could be saved nowhere, toolctl names it and exits with 125.
 
 With --report DIR a CI job gets one directory, however the command ends: result.json
 (how it ended, what it used, every call, what has changed), junit.xml (a case for each
-call), log.txt (the output, both ends of a long one), changes.patch (--mode overlay) and
-artifacts/ (what --artifact names). DIR is new or empty, and not in a worktree that the
+call), log.txt (the output, both ends of a long one), changes.patch (--mode overlay, with
+changes.patch.files/ for what it cannot have) and artifacts/ (what --artifact names). DIR is new or empty, and not in a worktree that the
 command may write. result.json comes last. If a part is missing, result.json says which,
 and toolctl exits with 125.
 
@@ -74,8 +78,10 @@ type runCommand struct {
 	quiet   bool
 	keep    bool
 	yes     bool
-	pass    bool // standard input
-	private bool // the daemon is our own
+	pass    bool    // standard input
+	private bool    // the daemon is our own
+	patched bool    // the file of --patch has the changes
+	beside  *beside // what a patch lacks, once it was saved
 	report  runReport
 	ci      ciReport
 }
@@ -249,7 +255,7 @@ func (r *runCommand) inSession(ctx context.Context, c *client.Client, req client
 		return err
 	}
 	err = r.call(ctx, c, s, call)
-	r.ci.fetchTree(ctx, c, s)
+	r.ci.fetchTree(ctx, c, s, r.nameOf(s))
 	if s.Worktree.Mode == client.WorktreeOverlay {
 		err = r.settle(ctx, c, s, err)
 	}

@@ -20,12 +20,14 @@ import (
 // the source.
 type treeEnd struct {
 	apply, discard bool
+	merge          bool   // with apply
 	patch          string // a file to save them in
 }
 
 func (e *treeEnd) register(c *cobra.Command) {
 	f := c.Flags()
 	f.BoolVar(&e.apply, "apply", false, "with --mode overlay: apply the changes, whatever the command exits with")
+	f.BoolVar(&e.merge, "merge", false, "with --apply: merge by lines what has changed in the source meanwhile")
 	f.BoolVar(&e.discard, "discard", false, "with --mode overlay: drop the changes")
 	f.StringVar(&e.patch, "patch", "", "with --mode overlay: save the changes in this `file`, as a patch")
 }
@@ -39,6 +41,8 @@ func (e *treeEnd) check(mode client.WorktreeMode) error {
 	switch {
 	case e.apply && e.discard:
 		return usagef("--apply and --discard: leave one of them out")
+	case e.merge && !e.apply:
+		return usagef("--merge says how --apply does it: add --apply, or leave --merge out")
 	case e.given() && mode != "" && mode != client.WorktreeOverlay:
 		return usagef("--apply, --discard and --patch are for the mode overlay: in the mode %s there are no changes apart from the worktree", line(string(mode)))
 	}
@@ -146,10 +150,13 @@ func (r *runCommand) settleChanges(ctx context.Context, c *client.Client, s *cli
 	case !r.tree.given():
 		return r.askChanges(ctx, c, s)
 	}
+	var lost *lostError
 	if r.tree.patch != "" {
-		if err := r.savePatch(ctx, c, s, r.tree.patch); err != nil {
-			return err
+		err := r.savePatch(ctx, c, s, r.tree.patch)
+		if err != nil && (!r.tree.apply || !errors.As(err, &lost)) {
+			return err // what no patch can have may still be applied
 		}
+		r.patched = true
 	}
 	switch {
 	case r.tree.discard:
@@ -158,11 +165,13 @@ func (r *runCommand) settleChanges(ctx context.Context, c *client.Client, s *cli
 	case !r.tree.apply:
 		return nil
 	}
-	left, err := r.applyChanges(ctx, c, s, client.ApplyRequest{})
+	left, err := r.applyChanges(ctx, c, s, client.ApplyRequest{Merge: r.tree.merge})
 	if err != nil || left {
-		if lerr := r.leaveChanges(ctx, c, s); err == nil {
-			err = lerr
+		lerr := r.leaveChanges(ctx, c, s)
+		if lerr == nil && lost != nil {
+			lerr = lost
 		}
+		err = cmp.Or(err, lerr)
 	}
 	return err
 }
@@ -171,14 +180,29 @@ func (r *runCommand) settleChanges(ctx context.Context, c *client.Client, s *cli
 func (r *runCommand) applyChanges(ctx context.Context, c *client.Client, s *client.Session, req client.ApplyRequest) (left bool, err error) {
 	done, err := c.Apply(ctx, s.ID, req)
 	if err != nil {
-		return true, err
+		return true, r.notApplied(err)
 	}
 	r.report.Applied = done
 	if !r.quiet {
 		r.say("%s", appliedSum(done))
 	}
 	sayApplied(r.app, r.nameOf(s), done)
-	return done.SensitiveCount > 0, nil
+	for _, kind := range done.SkippedKinds {
+		left = left || kind == "unreadable" || kind == "too_large"
+	}
+	return left || done.SensitiveCount > 0, nil
+}
+
+// notApplied leaves out what the daemon would do about a conflict: of a session that ends with
+// its daemon nothing else can be asked for.
+func (r *runCommand) notApplied(err error) error {
+	answered, ok := errors.AsType[*client.Error](err)
+	if !ok || !r.private || answered.Code != client.CodeConflict {
+		return err
+	}
+	without := *answered
+	without.Hint = ""
+	return &without
 }
 
 // nameOf is a session's name in other commands, "" where none can ask for it.
@@ -192,8 +216,8 @@ func (r *runCommand) nameOf(s *client.Session) string {
 // leaveChanges is for changes with which nothing was done: the daemon keeps them for some
 // time, but one of our own ends with them.
 func (r *runCommand) leaveChanges(ctx context.Context, c *client.Client, s *client.Session) error {
-	if r.private && r.ci.result.Patch.File != "" {
-		return nil // the report has them
+	if r.private && (r.ci.result.Patch.File != "" || r.patched) {
+		return nil // the report has them, or the patch that was asked for
 	}
 	if r.private {
 		return r.savePatch(ctx, c, s, s.ID+".patch")
@@ -230,8 +254,16 @@ func (r *runCommand) savePatch(ctx context.Context, c *client.Client, s *client.
 			r.say("the changes are saved in %s; \"git apply\" takes it", line(file))
 		}
 	}
-	sayMissing(r.app, patch)
-	return cmp.Or(r.sayInPatch(ctx, c, s), bad)
+	sayMissing(r.app, r.nameOf(s), patch)
+	if !whole(patch) {
+		if r.beside == nil { // the command has ended: it stays as it is
+			if r.beside, err = saveBeside(ctx, c, s.ID, file); err != nil {
+				return cmp.Or(err, bad)
+			}
+		}
+		r.beside.say(r.app, s.Worktree.Source)
+	}
+	return cmp.Or(r.sayInPatch(ctx, c, s), bad, r.beside.failure(nil))
 }
 
 // showStat says on standard error what has changed.
@@ -274,12 +306,17 @@ func (r *runCommand) askChanges(ctx context.Context, c *client.Client, s *client
 type treeQuestion struct {
 	keep bool // the daemon can
 	left bool // those that hosts run on sight are left: the others were applied
+	// merge: the source has changed too.
+	merge bool
 }
 
 func (q treeQuestion) text() string {
 	text := "a applies the changes"
 	if q.left {
 		text = "i applies what was left out too"
+	}
+	if q.merge {
+		text += ", m merges them with what has changed in the source"
 	}
 	text += ", s shows them, p saves them as a patch, d drops them"
 	if q.keep {
@@ -293,6 +330,9 @@ func (q treeQuestion) keys() string {
 	if q.left {
 		keys = "ispd"
 	}
+	if q.merge {
+		keys += "m"
+	}
 	if q.keep {
 		keys += "k"
 	}
@@ -302,9 +342,11 @@ func (q treeQuestion) keys() string {
 // answerChanges does what a key says; it reports whether there is nothing more to ask.
 func (r *runCommand) answerChanges(ctx context.Context, c *client.Client, s *client.Session, q *treeQuestion, key byte) (decided bool, err error) {
 	switch key {
-	case 'a', 'i':
-		left, err := r.applyChanges(ctx, c, s, client.ApplyRequest{IncludeSensitive: key == 'i'})
-		q.left = q.left || err == nil && left
+	case 'a', 'i', 'm':
+		left, err := r.applyChanges(ctx, c, s, client.ApplyRequest{IncludeSensitive: key == 'i', Merge: key == 'm'})
+		answered, ok := errors.AsType[*client.Error](err)
+		q.merge = ok && answered.Code == client.CodeConflict
+		q.left = q.left || err == nil && r.report.Applied.SensitiveCount > 0
 		return err == nil && !left, err
 	case 's':
 		return false, r.showDiff(ctx, c, s)

@@ -274,6 +274,61 @@ func TestRunTreeAsksAgain(t *testing.T) {
 	}
 }
 
+// After a conflict the files can be merged; a daemon that ends with the command has its advice left
+// out, which needs the session.
+func TestRunTreeAsksMerge(t *testing.T) {
+	t.Chdir(t.TempDir())
+	h := runTree()
+	h["POST /v1/sessions/{id}/apply"] = func(w http.ResponseWriter, r *http.Request) {
+		var req client.ApplyRequest
+		_ = json.NewDecoder(r.Body).Decode(&req)
+		if req.Merge {
+			answer(w, 200, client.Applied{WrittenCount: 7, Merged: []string{"f"}})
+			return
+		}
+		answerProblem(w, 409, client.CodeConflict, "it has changed")
+	}
+	d := startFake(t, h)
+	q := d.settle(t.Context(), true)
+	q.answer(t, "m", "a") // without a conflict there is nothing to merge
+	q.answer(t, "m")
+	if code := <-q.code; code != 3 || d.did() != `apply {}, apply {"merge":true}` {
+		t.Errorf("exit %d, did %s; said\n%s", code, d.did(), q.out)
+	}
+	if said := q.out.String(); !strings.Contains(said, "m merges them") || strings.Contains(said, "try otherwise") {
+		t.Errorf("said\n%s", said)
+	}
+}
+
+// A patch that git can bring together with the source says nothing of a session that is gone.
+func TestRunTreePrivateSourceChanged(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, private := range []bool{true, false} {
+		h := runTree()
+		list := h["GET /v1/sessions/{id}/diff"]
+		h["GET /v1/sessions/{id}/diff"] = func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Accept") == "application/json" {
+				list(w, r)
+				return
+			}
+			w.Header().Set("Trailer", client.HeaderSourceChanged)
+			_, _ = io.WriteString(w, hostilePatch)
+			w.Header().Set(client.HeaderSourceChanged, "1")
+		}
+		d := startFake(t, h)
+		var errs strings.Builder
+		a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: &errs, socket: d.socket, getenv: func(string) string { return "" }}
+		r := &runCommand{app: a, private: private, tree: treeEnd{patch: "p"}}
+		s := session()
+		if err := r.settle(t.Context(), a.client(), &s, nil); err != nil {
+			t.Error(err)
+		}
+		if said := errs.String(); !strings.Contains(said, "git apply --3way") || strings.Contains(said, "toolctl apply") == private {
+			t.Errorf("private %v: said\n%s", private, said)
+		}
+	}
+}
+
 // A daemon that ends with the command keeps nothing: whatever happens, the changes are
 // taken or saved before.
 func TestRunTreePrivate(t *testing.T) {
