@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -15,7 +16,8 @@ const applyLong = `Write the changes of a session to its source, the directory t
 made of. Paths are relative to the worktree, and stand for all that is below them.
 
 If a file has changed in the source since the session began, nothing is written,
-and the files are named. --force overwrites them, and says which those were: look
+and the files are named: the first on stderr, and all, up to 1000, as violations of
+-o json. --force overwrites them, and says which those were: look
 first with --force --dry-run. It removes nothing that came into the source since the
 session began, and never replaces a directory of such files.
 
@@ -51,7 +53,7 @@ func newApplyCommand(a *app) *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&s.req.DryRun, "dry-run", false, "show what would be written, and write nothing")
 	f.BoolVar(&s.req.Force, "force", false, "overwrite what has changed in the source")
-	f.BoolVar(&s.req.Merge, "merge", false, "merge what other sessions have applied to the source, file by file")
+	f.BoolVar(&s.req.Merge, "merge", false, "merge with what has changed in the source, by whomever, file by file")
 	f.StringArrayVar(&s.req.Exclude, "exclude", nil, "leave out what this `pattern`, as in .gitignore, matches (repeatable)")
 	f.BoolVar(&s.req.IncludeSensitive, "include-sensitive", false, "also write files that programs of the host run or obey on sight")
 	return c
@@ -82,7 +84,7 @@ func (s *applyCommand) run(ctx context.Context, args []string) error {
 		err = s.nothingAt(ctx, c, asked, s.req.Paths)
 	}
 	if err != nil {
-		return err
+		return s.refused(err)
 	}
 	names := append(append([]string{}, done.Written...), done.Removed...)
 	if err := s.print(view{data: done, names: names, text: func(w io.Writer) { writeApplied(w, done) }}); err != nil {
@@ -90,6 +92,15 @@ func (s *applyCommand) run(ctx context.Context, args []string) error {
 	}
 	sayApplied(s.app, args[0], done)
 	return nil
+}
+
+// refused is err, whose answer names all that is in the way. Programs read it where they read what was written.
+func (s *applyCommand) refused(err error) error {
+	answer, ok := errors.AsType[*client.Error](err)
+	if !ok || len(answer.Violations) == 0 || s.format != formatJSON && s.format != formatYAML {
+		return err
+	}
+	return errors.Join(err, s.print(view{data: answer}))
 }
 
 // writeApplied lists what was written, with the sum as its last line.

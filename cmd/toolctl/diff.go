@@ -185,6 +185,20 @@ func sayMissing(a *app, session string, p *client.Patch) {
 	}
 }
 
+// saySourceChanged names the changes of files that somebody has changed in the source too.
+func saySourceChanged(a *app, list *client.Changes) {
+	var names []string
+	for i := range list.Items {
+		if list.Items[i].SourceChanged {
+			names = append(names, changeName(&list.Items[i]))
+		}
+	}
+	if len(names) > 0 {
+		a.say("the source has changed in %s since the session began; \"toolctl apply --merge\" brings both together:", plural(len(names), "file"))
+		sayPaths(a, names, len(names))
+	}
+}
+
 // sayStale names the changes that would take somebody's work in the source back, and directories
 // that lost files there.
 func sayStale(a *app, list *client.Changes) {
@@ -284,20 +298,17 @@ func (d *diffCommand) list(ctx context.Context, c *client.Client, session string
 		writeStat(w, all, cmp.Or(d.width(), statWidth), d.color())
 	}}
 	if d.format != formatTable {
-		err := d.print(v)
-		sayOmitted(d.app, all.Excluded, all.Ignored)
-		sayStale(d.app, all)
-		sayAstray(d.app, all.SourceAstray)
-		sayEarlier(d.app, all.Earlier)
-		return err
+		err = d.print(v)
+	} else {
+		err = d.page(func(w io.Writer) error {
+			checked := &checkedWriter{to: w}
+			v.text(checked)
+			return checked.err
+		})
+		sayUnreadable(d.app, all.Unreadable)
 	}
-	err = d.page(func(w io.Writer) error {
-		checked := &checkedWriter{to: w}
-		v.text(checked)
-		return checked.err
-	})
-	sayUnreadable(d.app, all.Unreadable)
 	sayOmitted(d.app, all.Excluded, all.Ignored)
+	saySourceChanged(d.app, all)
 	sayStale(d.app, all)
 	sayAstray(d.app, all.SourceAstray)
 	sayEarlier(d.app, all.Earlier)

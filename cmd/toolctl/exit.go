@@ -153,13 +153,30 @@ func (a *app) complain(err error) {
 func (a *app) complainAnswer(err error, e *client.Error) {
 	what := strings.TrimSuffix(err.Error(), e.Error()) // the context it was wrapped in
 	a.say("%s%s", line(what), lines(e.Message))
-	for _, v := range e.Violations {
-		if strings.Contains(e.Message, v.Message) {
-			continue // the message lists them already, for models, which read nothing else
-		}
-		a.say("  %s: %s", line(cmp.Or(v.Path, "input")), line(v.Message))
-	}
+	sayViolations(a, e)
 	a.next(e.Hint)
+}
+
+// sayViolations names the places that the message has not named with what is wrong there. That of an
+// input names all of them, for models, which read nothing else; that of a conflict the first.
+func sayViolations(a *app, e *client.Error) {
+	said, unsaid := e.Message, 0
+	for _, v := range e.Violations {
+		at := strings.Index(said, v.Path+": "+v.Message)
+		if at < 0 {
+			at = strings.Index(said, strings.TrimPrefix(v.Path+" "+v.Message, " "))
+		}
+		if at >= 0 {
+			said = said[:at] + said[at+len(v.Path)+len(v.Message):] // it says no other one too
+			continue
+		}
+		if unsaid++; unsaid <= maxNamed {
+			a.say("  %s: %s", line(cmp.Or(v.Path, "input")), line(v.Message))
+		}
+	}
+	if more := unsaid - maxNamed; more > 0 {
+		a.say("  and %d more, which -o json lists", more)
+	}
 }
 
 // next prints what to do about an error, where that is known.

@@ -304,6 +304,54 @@ func TestApply(t *testing.T) {
 	startFake(t, h).ctl("apply", "review").want(t, 1, "", "toolctl: 1 file has changed in the source\ntoolctl:   a\\x1b: other size\ntoolctl:   --merge or --force\n")
 }
 
+// TestApplyConflictsNamed: each path in the way is named once, also where another one has the same reason or a
+// longer name, up to so many; programs read all of them.
+func TestApplyConflictsNamed(t *testing.T) {
+	t.Parallel()
+	const why = "it was changed since the session began"
+	all := []client.Violation{{Path: "af1", Message: why}, {Path: "f1", Message: why}, {Path: "f2", Message: why}, {Path: "f5", Message: "it is a FIFO"}}
+	h := treeHandlers()
+	h["POST /v1/sessions/{id}/apply"] = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(409)
+		_ = json.NewEncoder(w).Encode(client.Problem{
+			Status: 409, Code: client.CodeConflict, Hint: "look", Violations: all,
+			Detail: fmt.Sprintf("nothing was applied: af1: %s, and %d more", why, len(all)-1),
+		})
+	}
+	d := startFake(t, h)
+	for _, flags := range [][]string{nil, {"--merge"}, {"--dry-run"}, {"--force", "--dry-run"}, {"-o", "json"}, {"-o", "yaml"}} {
+		r := d.ctl(append([]string{"apply", "review"}, flags...)...)
+		r.want(t, 1, "", "toolctl: nothing was applied: af1: "+why+", and 3 more\ntoolctl:   f1: "+why+"\ntoolctl:   f2: "+why+"\ntoolctl:   f5: it is a FIFO\ntoolctl:   look\n")
+		if data := len(flags) == 2 && flags[0] == "-o"; data != (r.stdout != "") || data && strings.Count(r.stdout, why) != 4 {
+			t.Errorf("%v: %s", flags, r.stdout)
+		}
+	}
+	for i := range 30 {
+		all = append(all, client.Violation{Path: fmt.Sprintf("x%d", i), Message: why})
+	}
+	d.ctl("apply", "review").want(t, 1, "", "toolctl:   x16: "+why+"\ntoolctl:   and 13 more, which -o json lists\n")
+}
+
+// TestDiffNamesSourceChanged: what somebody has changed in the source too is named by each list.
+func TestDiffNamesSourceChanged(t *testing.T) {
+	t.Parallel()
+	h := treeHandlers()
+	h["GET /v1/sessions/{id}/diff"] = answerWith(client.Changes{Files: 3, SourceChanged: 2, Items: []client.Change{
+		{Path: "a", Kind: "file", OldKind: "file", Status: client.ChangeModified, Added: 1, SourceChanged: true},
+		{Path: "b", Kind: "file", Status: client.ChangeAdded, Added: 1},
+		{Path: "c\x1b", Kind: "file", OldKind: "file", Status: client.ChangeModified, Added: 1, SourceChanged: true},
+	}})
+	d := startFake(t, h)
+	for _, form := range [][]string{{"--stat"}, {"--name-status"}, {"-o", "json"}, {"-o", "name"}} {
+		r := d.ctl(append([]string{"diff", "review"}, form...)...)
+		r.want(t, 0, "", "the source has changed in 2 files since the session began")
+		if !strings.HasSuffix(strings.ReplaceAll(r.stderr, "\ntoolctl:   ", "|"), `|a|"c\033"`+"\n") {
+			t.Errorf("%v: %s", form, r.stderr)
+		}
+	}
+}
+
 // Without a path all changes go, so somebody must have said so.
 func TestDiscard(t *testing.T) {
 	d := startFake(t, treeHandlers())
