@@ -14,7 +14,6 @@ import (
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
-	"github.com/toold/toold/internal/worktree"
 )
 
 // caching is the part of a session that is its caches, and its mounts of mode cow: a layer of
@@ -132,7 +131,9 @@ func (c caching) claimDir(pl *plan, set *cache.Setting, d *builtin.Dir, u *cache
 		if set.Mode == client.CacheShared {
 			return fault.Invalid.Errorf("cache %s is shared: it cannot begin with a directory of the host", set.Name).Next("leave from out")
 		}
-		pinned, err := c.roster.pinDirectory(pl.p, worktree.Rules{Roots: pl.set.MountRoots, AnyRoot: pl.p.Admin}, source)
+		rules := pl.set.mountRules()
+		rules.AnyRoot = pl.p.Admin
+		pinned, err := c.roster.pinDirectory(pl.p, rules, source)
 		if err != nil {
 			return fmt.Errorf("cache %s, from %s: %w", set.Name, d.Name, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
@@ -15,19 +16,35 @@ import (
 
 // worktreeRules say which directories p may have as a worktree.
 func (s *Settings) worktreeRules(p auth.Principal) worktree.Rules {
-	roots := s.WorktreeRoots
+	roots, setting := s.WorktreeRoots, "[worktrees] roots"
 	if own := s.Tenants[p.Tenant].Roots; len(own) > 0 {
-		roots = own
+		roots, setting = own, "[tenant."+p.Tenant+"] roots"
 	}
 	if s.free(p) {
 		roots = nil
 	}
-	return worktree.Rules{Roots: roots, AnyRoot: p.Admin}
+	return worktree.Rules{Roots: roots, Setting: setting, AnyRoot: p.Admin}
+}
+
+// mountRules say which directories may be a mount, or the beginning of a cache.
+func (s *Settings) mountRules() worktree.Rules {
+	return worktree.Rules{Roots: s.MountRoots, Setting: "[worktrees] mounts"}
+}
+
+// allowed says what may be used instead of a directory that rules forbid.
+func allowed(r worktree.Rules) string {
+	switch {
+	case len(r.Roots) > 0:
+		return "use a directory below " + strings.Join(r.Roots, " or ") + "; an admin can add others to " + r.Setting + " of the configuration"
+	case r.AnyRoot:
+		return "use another directory"
+	}
+	return "an admin can add directories to " + r.Setting + " of the configuration"
 }
 
 // pinMount opens the source of a mount that a request asks for.
 func (dm *daemon) pinMount(pl *plan, mt *client.Mount) (*worktree.Directory, error) {
-	rules := worktree.Rules{Roots: pl.set.MountRoots}
+	rules := pl.set.mountRules()
 	if pl.set.free(pl.p) {
 		rules = worktree.Rules{AnyRoot: true}
 	}
@@ -56,7 +73,7 @@ func (dm *daemon) pinDirectory(p auth.Principal, rules worktree.Rules, source st
 		kind fault.Kind
 		hint string
 	}{
-		{worktree.ErrForbidden, fault.Forbidden, "the directories that may be used are [worktrees] roots and mounts of the configuration"},
+		{worktree.ErrForbidden, fault.Forbidden, allowed(rules)},
 		{worktree.ErrNotAllowed, fault.Forbidden, "name a directory that you can open yourself, or ask its owner or an admin for access"},
 		{worktree.ErrReadOnly, fault.Forbidden, `use mode "ro", or ask its owner or an admin for write access`},
 		{worktree.ErrInvalidPath, fault.BadPath, "give the absolute path of a directory, without symbolic links"},

@@ -35,6 +35,8 @@ type Rules struct {
 	// Roots are the directories at or below which a source must lie. They are
 	// the administrator's and may themselves be reached over links.
 	Roots []string
+	// Setting is where an administrator has them from, for the words to who is refused.
+	Setting string
 	// AnyRoot allows every directory where Roots is empty: for administrators.
 	AnyRoot bool
 	// Private are toold's own directories (state, run, socket), which no session
@@ -147,7 +149,7 @@ func (r Rules) rootOf(source string) (string, error) {
 	case len(r.Roots) == 0 && r.AnyRoot:
 		return "/", nil
 	case len(r.Roots) == 0:
-		return "", fmt.Errorf("%w: no directory is allowed; an administrator can add one to the configuration's roots", ErrForbidden)
+		return "", fmt.Errorf("%w: no directory is allowed", ErrForbidden)
 	default:
 		return "", fmt.Errorf("%w: it is not below an allowed root (%s)", ErrForbidden, strings.Join(r.Roots, ", "))
 	}
