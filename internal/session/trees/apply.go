@@ -257,8 +257,17 @@ func recoverOne(ctx context.Context, s *shared, session, dir string) {
 	case err != nil:
 		s.log.Error("finish an apply", "session", session, "error", err)
 	case r.Source != "":
-		s.log.Warn("finished an apply of an earlier daemon", "session", session, "outcome", fmt.Sprintf("%+v", *r))
+		s.log.Warn("finished an apply of an earlier daemon", append([]any{"session", session}, recoveredAttrs(r)...)...)
 	}
+}
+
+// recoveredAttrs are what was recovered, for a log.
+func recoveredAttrs(r *apply.Recovered) []any {
+	done := &client.Applied{} // where it was not committed
+	if r.Applied != nil {
+		done = r.Applied
+	}
+	return []any{"source", r.Source, "written", done.WrittenCount, "removed", done.RemovedCount, "left", len(r.Left)}
 }
 
 const (

@@ -2,11 +2,31 @@ package trees
 
 import (
 	"fmt"
+	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/worktree/apply"
 )
+
+// TestRecoveredAttrs: a log says in plain values what was recovered.
+func TestRecoveredAttrs(t *testing.T) {
+	t.Parallel()
+	for want, r := range map[string]*apply.Recovered{
+		"source=/s written=2 removed=1 left=1": {Source: "/s", Applied: &client.Applied{WrittenCount: 2, RemovedCount: 1}, Left: []apply.Conflict{{Path: "x"}}},
+		"source=/s written=0 removed=0 left=0": {Source: "/s"},
+	} {
+		var b strings.Builder
+		slog.New(slog.NewTextHandler(&b, nil)).Warn("it", recoveredAttrs(r)...)
+		if _, got, _ := strings.Cut(strings.TrimSpace(b.String()), "msg=it "); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
 
 // TestRecoverBeside: applies whose sources hang keep no other one from being finished, however many they are.
 func TestRecoverBeside(t *testing.T) {
