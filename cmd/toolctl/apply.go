@@ -80,7 +80,8 @@ func (s *applyCommand) run(ctx context.Context, args []string) error {
 	if err == nil {
 		sayEarlier(s.app, done.Earlier)
 	}
-	if err == nil && done.WrittenCount+done.RemovedCount+done.SensitiveCount+done.SkippedCount+done.KeptCount+len(s.req.Exclude) == 0 {
+	finished := err == nil && done.Earlier != "" && len(s.req.Paths) == 0 // which is why nothing differs
+	if err == nil && !finished && done.WrittenCount+done.RemovedCount+done.SensitiveCount+done.SkippedCount+done.KeptCount+len(s.req.Exclude) == 0 {
 		err = s.nothingAt(ctx, c, asked, s.req.Paths)
 	}
 	if err != nil {

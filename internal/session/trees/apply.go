@@ -40,7 +40,7 @@ func (s *Service) Apply(ctx context.Context, p auth.Principal, id string, r clie
 			return nil, err
 		}
 	}
-	earlier := s.CutOff(x.row.ID)
+	var earlier string
 	v, err = x.apply(ctx, p, r, func() { earlier = s.CutOff(x.row.ID) })
 	apply.Told(s.store.ApplyDir(x.row.ID), err == nil && !r.DryRun)
 	if err != nil {
@@ -53,13 +53,18 @@ func (s *Service) Apply(ctx context.Context, p auth.Principal, id string, r clie
 	return v, nil
 }
 
-// apply tells earlier when it has finished an apply before it.
+// apply calls earlier when no apply before it is under way any more: one of a daemon that was killed is
+// finished first, here or in RecoverAll, and what is left to apply is looked for behind that.
 func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyRequest, earlier func()) (*client.Applied, error) {
 	source, owner, err := x.source(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	defer source.Close()
+	if _, err := apply.Recover(ctx, x.store.ApplyDir(x.row.ID)); err != nil {
+		return nil, err
+	}
+	earlier()
 	resume, err := x.quiet(ctx)
 	if err != nil {
 		return nil, err
@@ -115,7 +120,7 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 	job := apply.Job{
 		Dir: x.store.ApplyDir(x.row.ID), Source: source, Owner: owner, Since: x.tree.Since, Back: x.tree.SetBack(), Others: x.others(x.tree), Request: r,
 		Merged: func(path string) { merged = append(merged, path) }, Room: x.sessions.Room, Sensitive: x.sessions.Sensitive(),
-		Begun: begun.begun, Ask: true, Earlier: func(*apply.Recovered) { earlier() },
+		Begun: begun.begun, Ask: true,
 		Own: func(path string) (bool, error) { return of.has(ctx, path) },
 	}
 	applied, err := v.apply(ctx, &job)
@@ -212,7 +217,7 @@ func (x *subject) applied(ctx context.Context, v *view, merged []string) error {
 			return err
 		}
 	}
-	return apply.Given(dir)
+	return apply.Given(ctx, dir)
 }
 
 // source opens the source of a tree for p to write to. It must be the directory that the

@@ -321,7 +321,7 @@ func (s *Service) Fork(ctx context.Context, p auth.Principal, id string, r clien
 	if v, _, err = s.sessions.Begin(ctx, p, forkRequest(x.row, r), *from); err != nil {
 		return nil, err
 	}
-	if err := apply.Inherit(s.store.ApplyDir(v.ID), s.store.ApplyDir(x.row.ID)); err != nil {
+	if err := apply.Inherit(ctx, s.store.ApplyDir(v.ID), s.store.ApplyDir(x.row.ID)); err != nil {
 		s.log.Warn("give a fork what its session began with", "session", v.ID, "error", err) // it has conflicts then
 	}
 	s.sessions.Publish(x.row, client.EventWorktreeForked, v)

@@ -87,9 +87,6 @@ type Job struct {
 	// something else there until it is given what the source has, and Given says so. It
 	// may be nil.
 	Merged func(path string)
-	// Earlier is told what became of an earlier job of the directory that was not
-	// finished: it is, before this one begins. It may be nil.
-	Earlier func(*Recovered)
 	// Copy is set where the changes are those of a copy: what is in the way of one of them
 	// is then left alone with what depends on it, and all others are applied. A request to
 	// merge and Others are not for that.
@@ -123,17 +120,13 @@ var ErrUnfinished = errors.New("the changes are written in part: the rest follow
 // ErrTooLarge, ErrHeld, ErrUnfinished, or one of the system's, after which the source is as it was.
 // A Copy has its own archive, and an error more, ErrNoTop.
 func (j *Job) Run(ctx context.Context, archive io.Reader) (*client.Applied, error) {
-	d, err := openState(j.Dir)
+	d, err := openState(ctx, j.Dir)
 	if err != nil {
 		return nil, err
 	}
 	defer d.close()
-	earlier, err := d.recover(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("finish what an earlier apply has left: %w", err)
-	}
-	if earlier.Source != "" && j.Earlier != nil {
-		j.Earlier(earlier)
+	if _, err := d.recover(ctx); err != nil {
+		return nil, err
 	}
 	if j.Ask && !j.Request.DryRun {
 		d.ask()

@@ -186,7 +186,7 @@ func FuzzArchive(f *testing.F) {
 	f.Add(pack(f, nil))
 	f.Add([]byte("x"))
 	f.Fuzz(func(t *testing.T, archive []byte) {
-		d, err := openState(t.TempDir())
+		d, err := openState(t.Context(), t.TempDir())
 		must(t, err)
 		defer d.close()
 		sp, err := newSpool(t.Context(), d, Limits{Bytes: 1 << 20, Entries: 100, Names: 1 << 16}, &Job{})
@@ -214,7 +214,7 @@ func TestCancelledInHoles(t *testing.T) {
 	given := errors.New("given up")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(given)
-	d, err := openState(t.TempDir())
+	d, err := openState(t.Context(), t.TempDir())
 	must(t, err)
 	defer d.close()
 	sp, err := newSpool(ctx, d, Limits{Bytes: size, Entries: 1, Names: 1}, &Job{})

@@ -97,12 +97,10 @@ func (a *asked) words(r *Recovered, done bool) string {
 // CutOff gives words about the last job of a private directory if the program died before anybody was
 // told how it ended; "" where all have been told. They stay until the next one that succeeds.
 func CutOff(dir string) string {
-	if text, err := os.ReadFile(filepath.Join(dir, cutFile)); err == nil {
-		return string(text)
-	}
 	a, done := jobCutOff(dir)
 	if a == nil {
-		return ""
+		text, _ := os.ReadFile(filepath.Join(dir, cutFile)) // about one before
+		return string(text)
 	}
 	if _, err := os.Lstat(filepath.Join(dir, committedFile)); err == nil && !done {
 		return a.begin() + ", which is written in part: the rest follows at the next apply, or when the daemon starts"

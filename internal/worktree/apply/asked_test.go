@@ -11,7 +11,7 @@ import (
 )
 
 // TestCutOff: wherever the program dies in a job whose end somebody waits for, the words about it are
-// true of the source, before Recover and after it; they stay until a later job has succeeded, and
+// true of the source, before Recover and after it, whatever was said of an older one; they stay until a later job has succeeded, and
 // there are none where the end was told.
 func TestCutOff(t *testing.T) {
 	base := tree(t, map[string]string{"edit": "old", "gone": "g", "dir/x": "x"})
@@ -26,6 +26,10 @@ func TestCutOff(t *testing.T) {
 	for n := 1; ; n++ {
 		source := copyTree(t, base)
 		c := child{State: filepath.Join(t.TempDir(), "state"), Source: source, Archive: archive, Since: tick(), Kill: n, Ask: true}
+		if n%2 == 0 {
+			must(t, os.MkdirAll(c.State, 0o700))
+			must(t, os.WriteFile(filepath.Join(c.State, cutFile), []byte("one last year, "+nothing), 0o600))
+		}
 		killed := c.run(t)
 		words := CutOff(c.State)
 		got := look(t, source)

@@ -341,7 +341,7 @@ func (b *bases) moded(path string, now version, since int64, all map[string]own)
 
 // Inherit gives a session what is known of the beginning of another one, from which it goes
 // on: their private directories. What cannot be given is not known of it.
-func Inherit(to, from string) error {
+func Inherit(ctx context.Context, to, from string) error {
 	entries, err := os.ReadDir(filepath.Join(from, baseDir))
 	if errors.Is(err, os.ErrNotExist) {
 		entries, err = nil, nil
@@ -360,16 +360,16 @@ func Inherit(to, from string) error {
 			err = errors.Join(err, e)
 		}
 	}
-	return errors.Join(err, inheritOwn(to, from))
+	return errors.Join(err, inheritOwn(ctx, to, from))
 }
 
 // inheritOwn has the other one's writes to the source count as those of the session.
-func inheritOwn(to, from string) error {
+func inheritOwn(ctx context.Context, to, from string) error {
 	all, err := (&state{dir: from}).readOwn()
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	d, err := openState(to)
+	d, err := openState(ctx, to)
 	if err != nil {
 		return err
 	}
@@ -392,8 +392,8 @@ func copyFile(to, from string) error {
 
 // Given says that the session has been given what earlier jobs of a directory merged: it
 // makes its next changes from that.
-func Given(dir string) error {
-	d, err := openState(dir)
+func Given(ctx context.Context, dir string) error {
+	d, err := openState(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -415,7 +415,7 @@ func Forget(ctx context.Context, dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	d, err := openState(dir)
+	d, err := openState(ctx, dir)
 	if err != nil {
 		return err
 	}

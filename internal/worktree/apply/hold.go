@@ -44,8 +44,24 @@ type sourceNames struct {
 // finished. Nothing was changed.
 var ErrHeld = errors.New("another apply writes to the same files")
 
-// holdTime is how long a job waits for the lock: an apply of the largest tree takes less.
+// holdTime is how long a job waits for others: an apply of the largest tree takes less.
 const holdTime = 30 * time.Second
+
+// errBusy: somebody else carries out what an earlier job has left.
+var errBusy = errors.New("another one carries it out")
+
+// waitOn waits a little for others, and fails when that was long enough.
+func waitOn(ctx context.Context, end time.Time) error {
+	if time.Now().After(end) {
+		return fault.Overloaded.Errorf("nothing was applied: %w, for more than %v now", ErrHeld, holdTime).Next("try again when it is over")
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(10 * time.Millisecond):
+		return nil
+	}
+}
 
 // hold takes the lock on the source of a job, and finishes what others have left there.
 func (d *state) hold(ctx context.Context, source *os.File) error {
@@ -56,34 +72,28 @@ func (d *state) hold(ctx context.Context, source *os.File) error {
 	if err := os.MkdirAll(marksDir(), 0o700); err != nil {
 		return fmt.Errorf("lock a source: %w", err)
 	}
-	h := &hold{sourceNames: n}
 	for end := time.Now().Add(holdTime); ; {
+		h := &hold{sourceNames: n}
 		if h.file, err = hostlock.Open(filepath.Join(hostlock.Dir(), "sources")); err != nil {
 			return fmt.Errorf("lock a source: %w", err)
 		}
 		ok, err := h.lock()
 		if ok {
-			break
-		}
-		if err := errors.Join(err, h.file.Close()); err != nil {
+			d.held = h
+			step("held")
+			if err := d.finishOthers(ctx); err == nil {
+				return nil
+			} else if d.letGo(); !errors.Is(err, errBusy) {
+				return err
+			}
+			// The one that is busy with it waits for the lock.
+		} else if err := errors.Join(err, h.file.Close()); err != nil {
 			return fmt.Errorf("lock a source: %w", err)
 		}
-		if time.Now().After(end) {
-			return fault.Overloaded.Errorf("nothing was applied: %w, for more than %v now", ErrHeld, holdTime).Next("try again when it is over")
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(10 * time.Millisecond):
+		if err := waitOn(ctx, end); err != nil {
+			return err
 		}
 	}
-	d.held = h
-	step("held")
-	if err := d.finishOthers(ctx); err != nil {
-		d.letGo()
-		return err
-	}
-	return nil
 }
 
 // letGo gives the lock back; a thread that is left behind has it until it ends.

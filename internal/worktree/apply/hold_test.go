@@ -155,6 +155,48 @@ func TestKilledBeforeAnother(t *testing.T) {
 	}
 }
 
+// TestBesideRecovery: a job of another directory lets the one finish which a killed one has left and somebody
+// works at, and one of the same directory waits for that.
+func TestBesideRecovery(t *testing.T) {
+	one := begin(t, tree(t, map[string]string{"a": "old", "b": "old"}))
+	two := one.at(".")
+	write(t, one.work, map[string]string{"a": "one"})
+	write(t, two.work, map[string]string{"b": "two"})
+	archive := filepath.Join(t.TempDir(), "archive")
+	must(t, os.WriteFile(archive, archiveOf(t, one.source, one.work), 0o600))
+	c := child{State: one.job.Dir, Source: one.source, Archive: archive, Since: one.job.Since, At: "committed renamed"}
+	if !c.run(t) {
+		t.Fatal("it was not killed")
+	}
+	write(t, one.work, map[string]string{"c": "one"})
+	d, err := tryState(one.job.Dir)
+	must(t, err)
+	held, errs := make(chan struct{}), make(chan error, 2)
+	at(t, "held", func() { close(held) })
+	theirs, more := archiveOf(t, two.source, two.work), archiveOf(t, one.base, one.work)
+	go func() {
+		_, err := two.applyArchive(client.ApplyRequest{}, theirs)
+		errs <- err
+	}()
+	<-held
+	go func() {
+		_, err := one.applyArchive(client.ApplyRequest{}, more)
+		errs <- err
+	}()
+	r, err := d.recover(t.Context())
+	d.close()
+	if err != nil || r.Applied == nil || r.Applied.WrittenCount != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for range 2 {
+		must(t, <-errs)
+	}
+	want := map[string]string{"a": "file 644 one", "b": "file 644 two", "c": "file 644 one"}
+	if diffs := differ(look(t, one.source), want); diffs != nil {
+		t.Errorf("%q", diffs)
+	}
+}
+
 // A job that cannot have the lock says so and has changed nothing.
 func TestHeld(t *testing.T) {
 	t.Parallel()

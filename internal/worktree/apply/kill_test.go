@@ -238,16 +238,13 @@ func TestUnfinished(t *testing.T) {
 	must(t, os.Remove(base))
 	must(t, os.Rename(hidden, base))
 	write(t, g.work, map[string]string{"c": "more"})
-	j := g.job
-	var earlier *Recovered
-	j.Earlier = func(r *Recovered) { earlier = r }
-	a, err := j.Run(t.Context(), bytes.NewReader(archiveOf(t, g.base, g.work)))
+	a, err := g.job.Run(t.Context(), bytes.NewReader(archiveOf(t, g.base, g.work)))
 	must(t, err)
 	if diffs := differ(look(t, base), look(t, g.work)); diffs != nil {
 		t.Error(diffs)
 	}
-	if a.WrittenCount != 1 || earlier == nil || earlier.Source != base || earlier.Applied.WrittenCount != 2 {
-		t.Errorf("%+v, and earlier %+v", a, earlier)
+	if a.WrittenCount != 1 { // the other two were the earlier one's
+		t.Errorf("%+v", a)
 	}
 }
 
@@ -255,7 +252,7 @@ func TestUnfinished(t *testing.T) {
 // killed, and where more is written meanwhile, and not otherwise.
 func TestOutdated(t *testing.T) {
 	t.Parallel()
-	d, err := openState(t.TempDir())
+	d, err := openState(t.Context(), t.TempDir())
 	must(t, err)
 	defer d.close()
 	fails := errors.New("no room")

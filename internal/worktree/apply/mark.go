@@ -220,7 +220,9 @@ func (d *state) finishOthers(ctx context.Context) error {
 		if m == nil || !d.held.near(m.sourceNames) {
 			continue
 		}
-		if err := d.finishOther(ctx, m); err != nil {
+		if err := d.finishOther(ctx, m); errors.Is(err, errBusy) {
+			return err
+		} else if err != nil {
 			hint := "it is tried again with each apply and when its daemon starts: see to what it says, and try again"
 			if e, ok := errors.AsType[*fault.Error](err); ok && e.Hint != "" {
 				err, hint = e.Err, e.Hint
@@ -306,7 +308,8 @@ func planned(ctx context.Context, dir string) (*mark, error) {
 	return m, err
 }
 
-// finishOther carries out the plan of another directory, with the lock of this one.
+// finishOther carries out the plan of another directory, with the lock of this one. It is errBusy where
+// somebody else does.
 func (d *state) finishOther(ctx context.Context, m *mark) error {
 	switch m.look() {
 	case gone:
@@ -315,9 +318,12 @@ func (d *state) finishOther(ctx context.Context, m *mark) error {
 	case unseen:
 		return m.hidden(m.Dir)
 	}
-	o, err := openState(m.Dir)
+	o, err := tryState(m.Dir)
 	if err != nil {
 		return err
+	}
+	if o == nil {
+		return errBusy
 	}
 	defer o.lock.Close()
 	o.held = d.held

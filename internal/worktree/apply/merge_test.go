@@ -47,7 +47,7 @@ func (p *pair) give(t *testing.T) {
 		must(t, err)
 		write(t, p.second.work, map[string]string{name: string(b)})
 	}
-	must(t, Given(p.second.job.Dir))
+	must(t, Given(t.Context(), p.second.job.Dir))
 }
 
 // Two sessions change lines of one file; what the second has changed comes in too, once,

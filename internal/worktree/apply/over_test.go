@@ -6,7 +6,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/beneath"
@@ -74,16 +76,20 @@ func TestStuck(t *testing.T) {
 	if found, _ := filepath.Glob(g.source + "/.toold-*"); len(found) != 1 {
 		t.Errorf("staged: %q", found)
 	}
-	if _, err := g.apply(client.ApplyRequest{}); !errors.Is(err, fault.Conflict) || conflictsOf(err) != nil {
+	// Others wait as long as whoever asked.
+	if _, err := g.job.Run(ctx, bytes.NewReader(archiveOf(t, g.base, g.work))); !errors.Is(err, over) {
 		t.Errorf("beside one that is stuck: %v", err)
 	}
-	if _, err := Recover(t.Context(), g.job.Dir); !errors.Is(err, fault.Conflict) {
+	if _, err := Recover(ctx, g.job.Dir); !errors.Is(err, over) {
 		t.Errorf("beside one that is stuck: %v", err)
+	}
+	if err := waitOn(t.Context(), time.Time{}); !errors.Is(err, fault.Overloaded) || !errors.Is(err, ErrHeld) || !strings.HasSuffix(err.Error(), "same files, for more than 30s now (try again when it is over)") {
+		t.Errorf("beside one that is stuck for long: %v", err)
 	}
 	close(answer)
 	<-ended
 	for { // until its thread has ended
-		d, err := openState(g.job.Dir)
+		d, err := openState(t.Context(), g.job.Dir)
 		if err == nil {
 			d.close()
 			break

@@ -49,7 +49,7 @@ func TestPack(t *testing.T) {
 	if n := len(packs()); n != 2 {
 		t.Fatalf("%d files are kept", n)
 	}
-	must(t, Inherit(forked, many))
+	must(t, Inherit(t.Context(), forked, many))
 	same := func(dir string, known bool) {
 		t.Helper()
 		l := look(dir)

@@ -33,7 +33,7 @@ func Recover(ctx context.Context, dir string) (*Recovered, error) {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return &Recovered{}, nil
 	}
-	d, err := openState(dir)
+	d, err := openState(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -49,10 +49,11 @@ func (d *state) recover(ctx context.Context) (*Recovered, error) {
 // recoverHeld is recover for one that may have the lock on the source.
 func (d *state) recoverHeld(ctx context.Context) (*Recovered, error) {
 	r, err := d.goOn(ctx)
-	if err == nil {
-		d.tell(r)
+	if err != nil {
+		return nil, fmt.Errorf("finish what an earlier apply has left: %w", err)
 	}
-	return r, err
+	d.tell(r)
+	return r, nil
 }
 
 // goOn carries out the plan that there is, or drops it.

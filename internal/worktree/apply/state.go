@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/beneath"
-	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/thread"
 )
 
@@ -42,11 +41,23 @@ type state struct {
 	held *hold    // the lock on the source, while there is one
 }
 
-// lockTime is how long a job waits for the end of another. A program that was just
-// started holds the lock too, until it has closed what is not for it.
-const lockTime = 2 * time.Second
+// openState waits for the end of another job of the directory: that of this session's apply which a
+// daemon that was killed has left, mostly. A program that was just started holds the lock too, until it has
+// closed what is not for it.
+func openState(ctx context.Context, dir string) (*state, error) {
+	for end := time.Now().Add(holdTime); ; {
+		d, err := tryState(dir)
+		if d != nil || err != nil {
+			return d, err
+		}
+		if err := waitOn(ctx, end); err != nil {
+			return nil, err
+		}
+	}
+}
 
-func openState(dir string) (*state, error) {
+// tryState gives a private directory; nil where another job has it.
+func tryState(dir string) (*state, error) {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
 		dir, err = filepath.EvalSymlinks(dir)
@@ -58,16 +69,15 @@ func openState(dir string) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	for end := time.Now().Add(lockTime); ; time.Sleep(10 * time.Millisecond) {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return &state{dir: dir, lock: f}, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(end) {
-			f.Close()
-			return nil, fault.Conflict.Errorf("%w: one of the session is under way: %w", ErrHeld, err).Next("try again when it is over")
-		}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return &state{dir: dir, lock: f}, nil
 	}
+	f.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
+		return nil, nil //nolint:nilnil // somebody else has it
+	}
+	return nil, fmt.Errorf("lock %s: %w", dir, err)
 }
 
 func (d *state) close() {
