@@ -20,8 +20,9 @@ type approvalsAnswerCommand struct {
 func newApprovalsAnswerCommand(a *app) *cobra.Command {
 	s := &approvalsAnswerCommand{app: a}
 	c := &cobra.Command{
-		Use:   "answer APPROVAL once|always|reject",
-		Short: "Answer a pending approval",
+		Use:     "answer APPROVAL once|always|reject",
+		Aliases: []string{"reply"},
+		Short:   "Answer a pending approval",
 		Long: `Answer a pending approval.
 
 "once" lets this call run. "always" also saves a rule, so that calls like it are

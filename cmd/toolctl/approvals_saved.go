@@ -29,7 +29,7 @@ func newApprovalsSavedCommand(a *app) *cobra.Command {
 	c.AddCommand(
 		l,
 		&cobra.Command{
-			Use: "rm SAVED...", Short: "Revoke saved approvals",
+			Use: "rm SAVED...", Aliases: []string{"revoke"}, Short: "Revoke saved approvals",
 			Long:              "Revoke saved approvals. Waiting calls are judged again.",
 			Example:           "  toolctl approvals saved rm apr_0….1",
 			ValidArgsFunction: always(a.saved),

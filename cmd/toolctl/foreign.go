@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // foreignNames are commands of other tools that people know, and what does the same
@@ -65,6 +67,9 @@ var foreignNames = map[string]string{
 	"reject":    "toolctl approvals answer ID reject, or toolctl approvals watch",
 	"explain":   "toolctl policy explain TOOL INPUT",
 	"watch":     "toolctl events --follow, or toolctl approvals watch",
+
+	"approvals revoke": "toolctl approvals saved rm SAVED",
+	"policy check":     "toolctl config check, or toolctl policy test",
 }
 
 // noCommand is the error of a command that does not exist, with what to write instead.
@@ -72,12 +77,17 @@ func noCommand(c *cobra.Command, args []string) error {
 	asked := fmt.Sprintf("no command %q", c.CommandPath()+" "+line(args[0]))
 	foreign := foreignNames[args[0]]
 	if c.HasParent() && c.Name() != "session" {
-		foreign = ""
+		foreign = foreignNames[c.Name()+" "+args[0]]
 	}
-	if foreign == "" {
-		return fmt.Errorf("%s%s", asked, didYouMean(args[0], commandNames(c)))
+	if foreign != "" {
+		return fmt.Errorf("%s: write %s", asked, foreign)
 	}
-	return fmt.Errorf("%s: write %s", asked, foreign)
+	names := commandNames(c)
+	near := didYouMean(args[0], names)
+	if near == "" && c.HasParent() {
+		near = ": there are " + plain.Enumerate(names)
+	}
+	return fmt.Errorf("%s%s", asked, near)
 }
 
 func commandNames(c *cobra.Command) []string {
