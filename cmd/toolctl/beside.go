@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -14,6 +16,8 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/sensitive"
 	"github.com/toold/toold/internal/tool/run/treetar"
 )
 
@@ -33,8 +37,8 @@ type beside struct {
 	bytes   int64
 }
 
-// lostWork is a change that is saved nowhere.
-type lostWork struct{ name, why string }
+// lostWork is a change that is saved nowhere: its path, how that is shown, and why.
+type lostWork struct{ path, name, why string }
 
 // Bounds of what is saved beside a patch, which are those of artifacts, and of a file that is
 // fetched by itself: a larger one comes in a tar of its directory, which the daemon keeps no copy of.
@@ -53,23 +57,28 @@ func whole(p *client.Patch) bool {
 	return left+unreadable+p.Stale() == 0
 }
 
-// saveBeside saves what a patch lacks beside it.
-func saveBeside(ctx context.Context, c *client.Client, session, patch string) (*beside, error) {
+// saveBeside saves what a patch, which was read to its end and is in a file, lacks beside that file.
+// What could not be saved for a reason of this side is a lostError.
+func saveBeside(ctx context.Context, c *client.Client, session string, patch *client.Patch, file string) (*beside, error) {
 	list, err := listChanges(ctx, c, session, client.DiffQuery{})
 	if err != nil {
-		return nil, fmt.Errorf("find what the patch lacks: %w", err)
+		return nil, &lostError{"find what the patch lacks: " + lines(err.Error())}
 	}
-	b := &beside{unnamed: list.Unreadable}
+	_, unreadable := patch.Missing() // more than now, where a file has changed while the patch was made
+	b := &beside{unnamed: max(list.Unreadable, unreadable)}
 	want := b.sort(list.Items)
 	if len(want) == 0 {
 		return b, nil
 	}
-	if b.dir, err = newDirBeside(patch); err != nil {
-		return nil, err
+	name, root, err := newDirBeside(file)
+	if err != nil {
+		return nil, &lostError{"save what the patch lacks: " + lines(err.Error())}
 	}
-	f := &besideFetch{beside: b, client: c, session: session}
-	for _, x := range f.singles(ctx, want) {
-		f.trees(ctx, x)
+	defer func() { _ = root.Close() }() // its files are closed
+	b.dir = name
+	f := &besideFetch{beside: b, client: c, session: session, root: root}
+	for _, in := range f.singles(ctx, want) {
+		f.tree(ctx, in)
 	}
 	if len(b.saved) == 0 {
 		err, b.dir = os.RemoveAll(b.dir), "" // it has directories at most
@@ -78,16 +87,39 @@ func saveBeside(ctx context.Context, c *client.Client, session, patch string) (*
 }
 
 // newDirBeside makes a directory that was not there: what an earlier run has saved stays apart.
-func newDirBeside(patch string) (string, error) {
-	for i := 1; ; i++ {
-		dir := patch + ".files"
-		if i > 1 {
-			dir = fmt.Sprintf("%s.%d", dir, i)
+// All in it is made by the root that it gives: its name may be another directory's by then, since
+// sessions may write where the patch is.
+func newDirBeside(patch string) (dir string, root *os.Root, err error) {
+	parent, base := filepath.Split(patch)
+	in, err := os.OpenRoot(cmp.Or(parent, "."))
+	if err != nil {
+		return "", nil, err
+	}
+	defer func() { _ = in.Close() }() // it was only looked into
+	name := base + ".files"
+	for i := 2; ; i++ {
+		if err = in.Mkdir(name, 0o777); err == nil || !errors.Is(err, fs.ErrExist) || i > maxBeside {
+			break
 		}
-		if err := os.Mkdir(dir, 0o777); err == nil || !errors.Is(err, fs.ErrExist) || i == maxBeside {
-			return dir, err
+		name = fmt.Sprintf("%s.files.%d", base, i)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	if root, err = in.OpenRoot(name); err != nil {
+		return "", nil, err
+	}
+	opened, err := root.Stat(".")
+	if err == nil {
+		var at fs.FileInfo
+		if at, err = in.Lstat(name); err == nil && !os.SameFile(at, opened) {
+			err = errors.New("it was replaced when it was just made")
 		}
 	}
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("%s: %w", name, err), root.Close())
+	}
+	return parent + name, root, nil
 }
 
 // sort finds the changes that are to be saved, and takes down the others that a patch lacks.
@@ -119,14 +151,39 @@ func (b *beside) sort(changes []client.Change) (want []*client.Change) {
 			total += x.Size
 		}
 	}
-	return want
+	return b.noRepository(want)
+}
+
+// noRepository leaves out files that together would be a repository, as those below .git.
+func (b *beside) noRepository(want []*client.Change) []*client.Change {
+	has := make(map[string]map[string]bool) // names in lower case, by directory
+	for _, x := range want {
+		for at := rawPath(x); at != "."; at = path.Dir(at) {
+			dir := path.Dir(at)
+			if has[dir] == nil {
+				has[dir] = make(map[string]bool)
+			}
+			has[dir][strings.ToLower(path.Base(at))] = true
+		}
+	}
+	return slices.DeleteFunc(want, func(x *client.Change) bool {
+		for dir := path.Dir(rawPath(x)); ; dir = path.Dir(dir) {
+			if sensitive.Repository(has[dir]) {
+				b.lose(x, "git would take the directory for a repository, and do what its settings say")
+				return true
+			}
+			if dir == "." {
+				return false
+			}
+		}
+	})
 }
 
 func (b *beside) lose(x *client.Change, why string) {
-	b.lost = append(b.lost, lostWork{changeName(x), why})
+	b.lost = append(b.lost, lostWork{rawPath(x), changeName(x), why})
 }
 
-func (b *beside) keep(x *client.Change) {
+func (b *beside) keep(x *client.Change, size int64) {
 	name := changeName(x)
 	if b.example == "" && x.Stale && x.Kind == "file" && name == rawPath(x) {
 		b.example = name
@@ -135,75 +192,71 @@ func (b *beside) keep(x *client.Change) {
 		name += " (a link: the file says where it leads)"
 	}
 	b.saved = append(b.saved, name)
-	b.bytes += x.Size
+	b.bytes += size
 }
 
-// besideFetch fetches files from a session.
+// besideFetch fetches files from a session into a directory.
 type besideFetch struct {
 	*beside
 
 	client  *client.Client
 	session string
+	root    *os.Root
 }
 
-// local is where a file is saved.
-func (f *besideFetch) local(x *client.Change) string { return filepath.Join(f.dir, rawPath(x)) }
-
-// singles fetches what it can one by one, and gives the others by the directories that have them.
-func (f *besideFetch) singles(ctx context.Context, want []*client.Change) (rest [][]*client.Change) {
-	var late []*client.Change
+// singles fetches what it can one by one, and gives the others by their directories.
+func (f *besideFetch) singles(ctx context.Context, want []*client.Change) (rest map[string][]*client.Change) {
+	rest = make(map[string][]*client.Change)
 	for _, x := range want {
-		err := errors.New("it is no small file")
+		size, err := x.Size, errors.New("it is no small file")
 		if x.Kind == "file" && x.Size <= maxSingle {
-			err = f.single(ctx, x)
+			size, err = f.single(ctx, x)
 		}
 		switch {
 		case err == nil:
-			f.keep(x)
+			f.keep(x, size)
 		case x.Unreadable != "":
 			f.lose(x, x.Unreadable)
 		default:
-			late = append(late, x)
+			dir := path.Dir(rawPath(x))
+			rest[dir] = append(rest[dir], x)
 		}
-	}
-	var dirs []string
-	for _, x := range late {
-		dirs = append(dirs, path.Dir(rawPath(x)))
-	}
-	for _, dir := range outermost(dirs) {
-		var in []*client.Change
-		late = slices.DeleteFunc(late, func(x *client.Change) bool {
-			is := dir == "." || strings.HasPrefix(rawPath(x), dir+"/")
-			if is {
-				in = append(in, x)
-			}
-			return is
-		})
-		rest = append(rest, in)
 	}
 	return rest
 }
 
-func (f *besideFetch) single(ctx context.Context, x *client.Change) error {
+func (f *besideFetch) single(ctx context.Context, x *client.Change) (size int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, singleTimeout)
 	defer cancel()
 	r, _, err := f.client.GetFile(ctx, f.session, rawPath(x))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer r.Close()
-	to := f.local(x)
-	if err := os.MkdirAll(filepath.Dir(to), 0o777); err != nil {
-		return err
+	return f.write(x, r, min(maxSingle, maxBesideBytes-f.bytes))
+}
+
+// write makes a file of what is in r, which has so many bytes at most, or none.
+func (f *besideFetch) write(x *client.Change, r io.Reader, most int64) (size int64, err error) {
+	name := rawPath(x)
+	if err := f.root.MkdirAll(path.Dir(name), 0o777); err != nil {
+		return 0, err
 	}
-	if err := replaceFile(to, r); err != nil || !executable(x.Mode) {
-		return err
-	}
-	info, err := os.Lstat(to)
+	file, err := f.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return os.Chmod(to, info.Mode()|info.Mode()&0o444>>2)
+	size, err = io.Copy(file, io.LimitReader(r, most+1))
+	if err == nil && size > most {
+		err = errors.New("it has grown")
+	}
+	if info, serr := file.Stat(); err == nil && serr == nil && x.Kind == "file" && executable(x.Mode) {
+		err = file.Chmod(info.Mode() | info.Mode()&0o444>>2)
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		_ = f.root.Remove(name) // the first error is the one to tell
+	}
+	return size, err
 }
 
 // executable reports whether permissions such as "0755" let somebody execute a file.
@@ -212,17 +265,15 @@ func executable(mode string) bool {
 	return err == nil && bits&0o111 != 0
 }
 
-// trees fetches files from a tar of the directory that has them all. No link is made: a reader may
+// tree fetches files from a tar of the directory that has them. No link is made: a reader may
 // follow it.
-func (f *besideFetch) trees(ctx context.Context, files []*client.Change) {
+func (f *besideFetch) tree(ctx context.Context, files []*client.Change) {
 	byPath := make(map[string]*client.Change, len(files))
-	var dirs []string
 	for _, x := range files {
 		byPath["/"+rawPath(x)] = x
-		dirs = append(dirs, path.Dir(rawPath(x)))
 	}
 	links := make(map[string]string)
-	err := f.unpack(ctx, outermost(dirs)[0], func(at string, e *treetar.Entry) bool {
+	err := f.unpack(ctx, path.Dir(rawPath(files[0])), func(at string, e *treetar.Entry) bool {
 		x := byPath[at]
 		if x != nil && e.Kind == treetar.Link {
 			links[at] = e.Target
@@ -230,33 +281,51 @@ func (f *besideFetch) trees(ctx context.Context, files []*client.Change) {
 		return x == nil || e.Kind != treetar.File || e.Size != x.Size
 	})
 	for _, x := range files {
-		to, leads := f.local(x), links["/"+rawPath(x)]
-		if leads != "" {
-			err = errors.Join(os.MkdirAll(filepath.Dir(to), 0o777), replaceFile(to, strings.NewReader(leads)))
+		failed := err
+		if leads, is := links["/"+rawPath(x)]; is {
+			_, failed = f.write(x, strings.NewReader(leads), int64(len(leads)))
 		}
-		info, serr := os.Lstat(to)
+		info, serr := f.root.Lstat(rawPath(x))
 		switch {
-		case serr == nil && info.Mode().IsRegular() && (leads != "" && err == nil || leads == "" && info.Size() == x.Size):
-			f.keep(x)
-		case err != nil:
-			f.lose(x, lines(err.Error()))
-		default:
+		case serr != nil && failed == nil:
 			f.lose(x, "it could not be read, or changed meanwhile")
+		case failed != nil:
+			f.lose(x, lines(failed.Error()))
+		default:
+			f.keep(x, info.Size())
 		}
 	}
 }
 
+// errSpoiled: in a tar there may be other bytes than the file had.
+var errSpoiled = errors.New("what was saved may not be whole: it could not be read, or changed meanwhile")
+
 func (f *besideFetch) unpack(ctx context.Context, dir string, leaves func(at string, e *treetar.Entry) bool) error {
-	r, _, err := client.Tree{Client: f.client, Session: f.session, Dir: dir}.Get(ctx)
+	r, id, err := client.Tree{Client: f.client, Session: f.session, Dir: dir}.Get(ctx)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	if err := os.MkdirAll(filepath.Join(f.dir, dir), 0o777); err != nil {
+	if err := f.root.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	_, err = unpackBelow(ctx, r, f.dir, path.Join("/", dir), leaves)
-	return err
+	at, err := f.root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	got, err := unpackBelow(ctx, r, fmt.Sprintf("/proc/self/fd/%d", at.Fd()), path.Join("/", dir), leaves)
+	if err != nil {
+		return err
+	}
+	call, err := f.client.GetCall(ctx, id)
+	if err != nil {
+		return err
+	}
+	if n, _ := call.Metadata["failed"].(float64); n > 0 || got.Failed.N > 0 {
+		return errSpoiled
+	}
+	return nil
 }
 
 // say names what the patch lacks, where it is, and how to go on. source is the directory that the
@@ -283,7 +352,9 @@ func (b *beside) say(a *app, source string) {
 		}
 		a.say("saved nowhere:")
 		sayPaths(a, names, n)
-		a.say("  what the tools may not read is saved when the command gives them the right at its end: chmod -R u+rwX PATH")
+		if slices.ContainsFunc(b.lost, func(l lostWork) bool { return strings.Contains(l.why, "permission") }) {
+			a.say("  what the tools may not read is saved when the command gives them the right at its end: chmod -R u+rwX PATH")
+		}
 	}
 }
 
@@ -297,11 +368,10 @@ func (b *beside) failure(applied *client.Applied) error {
 	if b == nil {
 		return nil
 	}
-	lost, unnamed := b.lost, b.unnamed
-	if applied != nil {
+	lost, unnamed := b.lost, b.unnamed // what has no name is never applied
+	if applied != nil && applied.SkippedCount <= len(applied.Skipped) && applied.SensitiveCount <= len(applied.Sensitive) {
 		left := slices.Concat(applied.Skipped, applied.Sensitive)
-		lost = slices.DeleteFunc(slices.Clone(lost), func(l lostWork) bool { return !slices.Contains(left, l.name) })
-		unnamed = 0
+		lost = slices.DeleteFunc(slices.Clone(lost), func(l lostWork) bool { return !slices.Contains(left, plain.Name(l.path)) })
 	}
 	n := len(lost) + unnamed
 	if n == 0 {

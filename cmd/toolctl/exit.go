@@ -162,12 +162,12 @@ func (a *app) complainAnswer(err error, e *client.Error) {
 func sayViolations(a *app, e *client.Error) {
 	said, unsaid := e.Message, 0
 	for _, v := range e.Violations {
-		at := strings.Index(said, v.Path+": "+v.Message)
-		if at < 0 {
-			at = strings.Index(said, strings.TrimPrefix(v.Path+" "+v.Message, " "))
+		form := v.Path + ": " + v.Message
+		if !strings.Contains(said, form) {
+			form = strings.TrimPrefix(v.Path+" "+v.Message, " ")
 		}
-		if at >= 0 {
-			said = said[:at] + said[at+len(v.Path)+len(v.Message):] // it says no other one too
+		if before, after, is := strings.Cut(said, form); is {
+			said = before + after // it says no other one too
 			continue
 		}
 		if unsaid++; unsaid <= maxNamed {

@@ -262,7 +262,7 @@ func (p *ciReport) fetchPatch(ctx context.Context, c *client.Client, s *client.S
 		return nil
 	}
 	p.source = s.Worktree.Source
-	if p.beside, err = saveBeside(ctx, c, s.ID, file); err != nil {
+	if p.beside, err = saveBeside(ctx, c, s.ID, r, file); err != nil {
 		p.miss("changes.patch", err)
 	} else if b := p.beside; b.dir != "" {
 		p.result.Patch.Beside, p.result.Patch.BesideFiles, p.result.Patch.BesideBytes = filepath.Base(b.dir), len(b.saved), b.bytes

@@ -187,6 +187,7 @@ func (r *runCommand) applyChanges(ctx context.Context, c *client.Client, s *clie
 		r.say("%s", appliedSum(done))
 	}
 	sayApplied(r.app, r.nameOf(s), done)
+	left = done.SkippedCount > len(done.Skipped) // not all are named
 	for _, kind := range done.SkippedKinds {
 		left = left || kind == "unreadable" || kind == "too_large"
 	}
@@ -257,7 +258,7 @@ func (r *runCommand) savePatch(ctx context.Context, c *client.Client, s *client.
 	sayMissing(r.app, r.nameOf(s), patch)
 	if !whole(patch) {
 		if r.beside == nil { // the command has ended: it stays as it is
-			if r.beside, err = saveBeside(ctx, c, s.ID, file); err != nil {
+			if r.beside, err = saveBeside(ctx, c, s.ID, patch, file); err != nil {
 				return cmp.Or(err, bad)
 			}
 		}
@@ -343,7 +344,7 @@ func (q treeQuestion) keys() string {
 func (r *runCommand) answerChanges(ctx context.Context, c *client.Client, s *client.Session, q *treeQuestion, key byte) (decided bool, err error) {
 	switch key {
 	case 'a', 'i', 'm':
-		left, err := r.applyChanges(ctx, c, s, client.ApplyRequest{IncludeSensitive: key == 'i', Merge: key == 'm'})
+		left, err := r.applyChanges(ctx, c, s, client.ApplyRequest{IncludeSensitive: key == 'i' || key == 'm' && q.left, Merge: key == 'm'})
 		answered, ok := errors.AsType[*client.Error](err)
 		q.merge = ok && answered.Code == client.CodeConflict
 		q.left = q.left || err == nil && r.report.Applied.SensitiveCount > 0

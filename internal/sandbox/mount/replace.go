@@ -120,7 +120,7 @@ func (r *replacing) finish() error {
 }
 
 // moveBelow moves what is mounted in one mount to another, with all that is mounted in that; but for
-// what the other has already, as earlier versions left it. Nothing is moved where the other has no
+// what the other has already, as earlier versions left it, and for what lies below another mount. Nothing is moved where the other has no
 // place for one of them.
 //
 // A clone would count against the sandbox's mount namespaces since Linux 6.15, of which it may have none.
@@ -132,7 +132,7 @@ func (r *replacing) moveBelow(from, to string) error {
 	has := below(to, all)
 	var names []string
 	for _, name := range below(from, all) {
-		if slices.Contains(has, name) || slices.ContainsFunc(names, func(outer string) bool { return strings.HasPrefix(name, outer+"/") }) {
+		if slices.Contains(has, name) || slices.Contains(names, name) || slices.ContainsFunc(names, func(outer string) bool { return strings.HasPrefix(name, outer+"/") }) {
 			continue
 		}
 		if err := r.fits(from+name, to+name); err != nil {

@@ -50,14 +50,14 @@ const holdTime = 30 * time.Second
 // errBusy: somebody else carries out what an earlier job has left.
 var errBusy = errors.New("another one carries it out")
 
-// waitOn waits a little for others, and fails when that was long enough.
+// waitOn waits a little for others, and fails with ErrHeld when that was long enough, or nobody waits for it any more.
 func waitOn(ctx context.Context, end time.Time) error {
 	if time.Now().After(end) {
 		return fault.Overloaded.Errorf("nothing was applied: %w, for more than %v now", ErrHeld, holdTime).Next("try again when it is over")
 	}
 	select {
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return fmt.Errorf("%w: %w", ErrHeld, context.Cause(ctx))
 	case <-time.After(10 * time.Millisecond):
 		return nil
 	}

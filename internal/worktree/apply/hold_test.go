@@ -1,7 +1,9 @@
 package apply
 
 import (
+	"context"
 	cryptorand "crypto/rand"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -268,5 +270,22 @@ func TestNoChangesWhileApplying(t *testing.T) {
 	a, err := g.applyArchive(client.ApplyRequest{}, g.agents())
 	if err != nil || a.WrittenCount != 1 || a.RemovedCount != 0 {
 		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// TestGivenUp: who does not wait any longer is told that somebody else has the directory: what is in it
+// is in use.
+func TestGivenUp(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d, err := openState(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := openState(ctx, dir); !errors.Is(err, ErrHeld) || !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }

@@ -77,7 +77,7 @@ func tryState(dir string) (*state, error) {
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
 		return nil, nil //nolint:nilnil // somebody else has it
 	}
-	return nil, fmt.Errorf("lock %s: %w", dir, err)
+	return nil, fmt.Errorf("%w: lock %s: %w", ErrHeld, dir, err)
 }
 
 func (d *state) close() {
