@@ -81,7 +81,8 @@ func saveBeside(ctx context.Context, c *client.Client, session string, patch *cl
 		f.tree(ctx, in)
 	}
 	if len(b.saved) == 0 {
-		err, b.dir = os.RemoveAll(b.dir), "" // it has directories at most
+		f.clear()
+		err, b.dir = os.Remove(b.dir), "" // which is empty
 	}
 	return b, err
 }
@@ -143,7 +144,7 @@ func (b *beside) sort(changes []client.Change) (want []*client.Change) {
 		case x.Kind == "":
 			b.lose(x, "that it was removed")
 		case x.Kind == "dir" || !filepath.IsLocal(name):
-			b.lose(x, x.Unreadable)
+			b.lose(x, cmp.Or(x.Unreadable, "its path leads elsewhere"))
 		case len(want) == maxBeside || x.Size > maxBesideBytes-total:
 			b.lose(x, fmt.Sprintf("a run saves %d such files and %s of them at most", maxBeside, bytesShort(maxBesideBytes)))
 		default:
@@ -202,6 +203,19 @@ type besideFetch struct {
 	client  *client.Client
 	session string
 	root    *os.Root
+}
+
+// clear removes what is in the directory, whatever has its name by now.
+func (f *besideFetch) clear() {
+	at, err := f.root.Open(".")
+	if err != nil {
+		return
+	}
+	names, _ := at.Readdirnames(-1) // the directory stays where one cannot be removed, and that is told
+	_ = at.Close()
+	for _, name := range names {
+		_ = f.root.RemoveAll(name)
+	}
 }
 
 // singles fetches what it can one by one, and gives the others by their directories.
@@ -290,6 +304,7 @@ func (f *besideFetch) tree(ctx context.Context, files []*client.Change) {
 		case serr != nil && failed == nil:
 			f.lose(x, "it could not be read, or changed meanwhile")
 		case failed != nil:
+			_ = f.root.Remove(rawPath(x)) // it may not be whole
 			f.lose(x, lines(failed.Error()))
 		default:
 			f.keep(x, info.Size())
@@ -298,7 +313,7 @@ func (f *besideFetch) tree(ctx context.Context, files []*client.Change) {
 }
 
 // errSpoiled: in a tar there may be other bytes than the file had.
-var errSpoiled = errors.New("what was saved may not be whole: it could not be read, or changed meanwhile")
+var errSpoiled = errors.New("files of its directory changed while they were read")
 
 func (f *besideFetch) unpack(ctx context.Context, dir string, leaves func(at string, e *treetar.Entry) bool) error {
 	r, id, err := client.Tree{Client: f.client, Session: f.session, Dir: dir}.Get(ctx)
@@ -322,7 +337,7 @@ func (f *besideFetch) unpack(ctx context.Context, dir string, leaves func(at str
 	if err != nil {
 		return err
 	}
-	if n, _ := call.Metadata["failed"].(float64); n > 0 || got.Failed.N > 0 {
+	if n, _ := call.Metadata["short"].(float64); n > 0 || got.Failed.N > 0 {
 		return errSpoiled
 	}
 	return nil

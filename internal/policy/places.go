@@ -175,7 +175,7 @@ func (m *mapping) leave(r *tool.Request, to Resolved, ok bool) {
 	case sinks[r.Path]:
 		return
 	case !ok:
-		q.Opaque, q.Unknown, q.Why, q.Confined = true, true, whyUnresolved, m.Alone
+		q.Opaque, q.Unknown, q.Why, q.Confined = true, true, whyUnresolved, m.Alone && (r.Outside || len(m.Closed) == 0) // nothing is kept from the tools for files
 	case m.isOwn(to.Path), sinks[to.Path], !r.Write && m.isRoot(to.Path):
 		return
 	default:

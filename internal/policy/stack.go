@@ -161,12 +161,12 @@ func (s *Stack) decideOne(q *Request) decision {
 	}
 	if r := decider(s.list, s.above, q); r != nil {
 		d = decision{r.Action, r, r.Reason, layerRules}
-		if q.Confined && (r.Source == SourceDefault || q.Weak) {
+		if q.Confined && r.Source == SourceDefault {
 			d.action = Allow
 		}
 	}
 	if q.Confined && q.Weak {
-		return d
+		return decision{action: Allow, layer: layerRules}
 	}
 	for i := range s.ceilings {
 		c := &s.ceilings[i]

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/mount"
 	"github.com/toold/toold/internal/session/elsewhere"
@@ -183,21 +185,30 @@ func (b box) onlyMounts(pl *plan) bool {
 // closable are the mounts that are kept from commands of which a path is only known at run time. One that has the
 // repository of the worktree is none: git goes there by itself; nor is one that a variable of the environment
 // names, as GOMODCACHE does, since programs are to find it there.
-func closable(row *store.Session, git *elsewhere.View, env map[string]string) []string {
+func closable(row *store.Session, git *elsewhere.View, env []string) []string {
 	places := judge.PlacesOf(row)
 	return slices.DeleteFunc(places.Closable(), func(mount string) bool {
-		if git.Within(mount) {
-			return true
-		}
-		for _, value := range env {
-			for _, at := range strings.FieldsFunc(value, func(c rune) bool { return strings.ContainsRune(" :;,=", c) }) {
-				if at == mount || strings.HasPrefix(at, mount+"/") {
-					return true
-				}
+		return git.Within(mount) || slices.ContainsFunc(env, func(variable string) bool { return tellsOf(variable, mount) })
+	})
+}
+
+// tellsOf reports whether a variable of an environment names a path in dir, or a directory above it: alone, in a list, in
+// a URL or behind the letter of an option.
+func tellsOf(variable, dir string) bool {
+	for at := range strings.FieldsFuncSeq(variable, func(c rune) bool { return strings.ContainsRune(" \t\n:;,='\"", c) }) {
+		switch {
+		case strings.HasPrefix(at, "//") && !strings.HasPrefix(at, "///"):
+			continue // a host, of a URL
+		case strings.HasPrefix(at, "-"):
+			if i := strings.IndexByte(at, '/'); i >= 0 {
+				at = at[i:]
 			}
 		}
-		return false
-	})
+		if at = path.Clean(at); at != "/" && path.IsAbs(at) && (policy.RelativeTo(dir, at) != "" || policy.RelativeTo(at, dir) != "") {
+			return true
+		}
+	}
+	return false
 }
 
 // createAgain makes the sandbox with fewer mounts. What the attempt before it left in the layers

@@ -316,13 +316,14 @@ func (l *life) start(ctx context.Context, s *Session, pl *plan) error {
 		return err
 	}
 	s.judge.Fresh()
+	told := s.hello(env, nil).Env
 	err = s.write(client.EventSessionCreated, func(r *store.Session) error {
 		if r.State != client.SessionCreating {
 			return agent.ErrOver
 		}
 		r.State, r.Worktree.IDMap = client.SessionReady, s.sb.IDMap()
 		if w.Hides && !r.Granted {
-			r.Closed = closable(r, pl.git, env)
+			r.Closed = closable(r, pl.git, told)
 		}
 		if pl.git != nil && pl.git.Note != "" {
 			pl.notes = append(pl.notes, pl.git.Note)

@@ -51,7 +51,7 @@ func treeResult(env *Env, top string, c *treetar.Count, did, verb string, hidden
 	}
 	meta := map[string]any{
 		"path": top, "files": c.Files, "directories": c.Dirs, "links": c.Links, "bytes": c.Bytes,
-		"skipped": c.Skipped.N, "failed": c.Failed.N,
+		"skipped": c.Skipped.N, "failed": c.Failed.N, "short": c.Short,
 	}
 	hidden.note(&b, meta, false, what[0], what[1])
 	return &Result{Title: relative(env, top), Output: b.String(), Metadata: meta}

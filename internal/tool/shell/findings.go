@@ -37,12 +37,26 @@ func (f *findings) path(p Path, write bool) {
 	if write {
 		list = &f.out.Writes
 	}
-	if len(f.out.Paths)+len(f.out.Writes) >= maxPaths {
+	switch n := len(f.out.Paths) + len(f.out.Writes); {
+	case n < maxPaths:
+	case !p.Weak && n-f.weak() >= maxPaths:
 		p = Path{Text: fmt.Sprintf("more than %d paths", maxPaths)}
+	case p.Weak && n >= 2*maxPaths:
+		p.Text = "…"
 	}
 	if !slices.Contains(*list, p) {
 		*list = append(*list, p)
 	}
+}
+
+// weak is how many of the paths the text does not speak of.
+func (f *findings) weak() (n int) {
+	for i := range f.out.Paths {
+		if f.out.Paths[i].Weak {
+			n++
+		}
+	}
+	return n
 }
 
 // add lists what r lists.

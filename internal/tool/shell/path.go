@@ -93,7 +93,7 @@ func (c *scanner) pathArguments(k *call) {
 		c.resolve(k.dirs, k.args[0].text, k.args[0], false) // the program itself
 	}
 	plain := fileCommands[name]
-	if plain && k.more || comesTo(name, k.args[1:]) {
+	if _, comes := comes[name]; k.more && (plain || comes || name == "dd") || comesTo(name, k.args[1:]) {
 		c.path(Path{Text: k.args[0].text + " …", Weak: true}, false)
 	}
 	skip := takesPattern[name]
@@ -175,7 +175,7 @@ func comesTo(name string, args []word) bool {
 		}
 		option, _, _ := strings.Cut(w.value, "=")
 		for o := range strings.FieldsSeq(how.long) {
-			if option == o || strings.HasPrefix(o, "--") && len(option) > 3 && strings.HasPrefix(o, option) {
+			if option == o || strings.HasPrefix(o, "--") && len(option) > 2 && strings.HasPrefix(o, option) {
 				return true
 			}
 		}

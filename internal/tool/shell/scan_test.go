@@ -311,7 +311,7 @@ func names(list []Path) []string {
 func TestWeak(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"xargs cat": "weak", "xargs -n 1 env X=1 cat": "weak", "find . -exec cat {} +": "weak", "ls | xargs go vet": "", "xargs python3 x.py": "", "xargs -I{} sh -c 'cat {}'": "weak", "xargs sh -c 'python3 x.py'": "",
+		"xargs cat": "weak", "xargs -n 1 env X=1 cat": "weak", "find . -exec cat {} +": "weak", "ls | xargs go vet": "", "xargs python3 x.py": "", "xargs dd": "weak", "xargs curl": "weak", "wc --f=a": "weak", "xargs -I{} sh -c 'cat {}'": "weak", "xargs sh -c 'python3 x.py'": "",
 		"find -L .": "weak", "find . -follow": "weak", "find . -name L": "", "find -files0-from a": "weak", "ls -lL": "weak", "ls -la": "", "dir -RL": "weak", "du --deref a": "weak",
 		"grep -rn x": "", "grep -Rn x": "weak", "grep --dereference-r x": "weak", "rg x": "", "rg -L x": "weak", "rg --follow x": "weak", "cp -r a b": "", "cp -rL a b": "weak",
 		"tar chf a b": "weak", "tar cf a path/h": "", "tar -xf archive": "", "tar xf h": "", "tar cf a -T b": "weak", "tar -c --files-from=a": "weak", "rsync -a a b": "", "rsync -aL a b": "weak",

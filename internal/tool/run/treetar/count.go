@@ -13,6 +13,7 @@ type Count struct {
 	Bytes              int64
 	Skipped            plain.Names // what no archive has: devices, sockets, FIFOs
 	Failed             plain.Names // what could not be read or written
+	Short              int         // of those, files that a tar has with zeros at their end
 	Why                string      // of the first of those, without raw names
 	Parted             plain.Names // files that were replaced and have other names, which keep the old content
 }

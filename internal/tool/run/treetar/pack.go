@@ -199,6 +199,7 @@ func (p *Packer) add(info root.Info, h *tar.Header, f io.Reader) error {
 	}
 	short, err := p.content(h.Size, f)
 	if short {
+		p.Short++
 		p.fail(info.Path, errors.New("it became shorter, or could not be read to its end, and has zeros from there on"))
 	}
 	return p.failed(err)
