@@ -173,7 +173,7 @@ func (b *backupRestoreCommand) run(args []string) error {
 		return err
 	}
 	err = b.print(view{data: info, names: []string{dir}, text: func(w io.Writer) {
-		fmt.Fprintf(w, "%s of %s: start toold, whose state directory is now %s\n", plural(info.Files, "file"), timeText(&info.Made), line(dir))
+		fmt.Fprintf(w, "%s of %s\nstart toold, whose state directory is now\n%s\n", plural(info.Files, "file"), timeText(&info.Made), line(dir))
 	}})
 	if err != nil {
 		return err
