@@ -34,6 +34,15 @@ func Enumerate(all []string) string {
 	return strings.Join(all[:last], ", ") + " and " + all[last]
 }
 
+// EnumerateNames is Enumerate of names that are shown as Name has them.
+func EnumerateNames(names []string) string {
+	all := make([]string, len(names))
+	for i, n := range names {
+		all[i] = Name(n)
+	}
+	return Enumerate(all)
+}
+
 // Cut is the Text of the beginning of s, at most that many bytes of it, with "…" where
 // that is not all.
 func Cut(s string, most int) string {

@@ -316,15 +316,15 @@ func (l *life) start(ctx context.Context, s *Session, pl *plan) error {
 		return err
 	}
 	s.judge.Fresh()
-	told := s.hello(env, nil).Env
+	var closed []string
+	if row := s.Row(); w.Hides && !row.Granted && len(row.Mounts) > 0 {
+		closed = closable(&row, pl.git, s.hello(env, nil).Env)
+	}
 	err = s.write(client.EventSessionCreated, func(r *store.Session) error {
 		if r.State != client.SessionCreating {
 			return agent.ErrOver
 		}
-		r.State, r.Worktree.IDMap = client.SessionReady, s.sb.IDMap()
-		if w.Hides && !r.Granted {
-			r.Closed = closable(r, pl.git, told)
-		}
+		r.State, r.Worktree.IDMap, r.Closed = client.SessionReady, s.sb.IDMap(), closed
 		if pl.git != nil && pl.git.Note != "" {
 			pl.notes = append(pl.notes, pl.git.Note)
 		}

@@ -94,10 +94,7 @@ func (pol *Policy) judge(v *client.PolicyVerdict, rules *judge.Rules, requests [
 	}
 	v.Requests = rules.Explain(requests, each)
 	if unseen := rules.Unseen(each, closed); len(unseen) > 0 && verdict.Action != policy.Deny {
-		for i := range unseen {
-			unseen[i] = plain.Name(unseen[i])
-		}
-		v.Notes = append(v.Notes, plain.Enumerate(unseen)+" would be kept from it, since a path of it is only known at run time")
+		v.Notes = append(v.Notes, plain.EnumerateNames(unseen)+" would be kept from it, since a path of it is only known at run time")
 	}
 	if verdict.Action == policy.Ask && pol.court.Unanswered() {
 		v.Notes = append(v.Notes, `what asks is denied at once: [approvals] approver = "none"`)

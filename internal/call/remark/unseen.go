@@ -40,7 +40,7 @@ func Unseen(mounts []string, text ...string) string {
 		return ""
 	}
 	allow := plain.Name(about[0])
-	return begins + names(about) + " " + isOrAre(about) + " mounted in this session, and kept from a command of which a path is only known at run time. Write its paths out, " +
+	return begins + plain.EnumerateNames(about) + " " + isOrAre(about) + " mounted in this session, and kept from a command of which a path is only known at run time. Write its paths out, " +
 		"or have a user allow " + allow + " and " + allow + "/* in external_directory)"
 }
 
@@ -59,15 +59,7 @@ func KeptWords(mounts []string) string {
 	if len(mounts) == 0 {
 		return ""
 	}
-	return names(mounts) + " " + isOrAre(mounts) + " mounted too. A command of which a path is only known at run time (`cat $f`, `xargs cat`) does not see what is there: write such paths out."
-}
-
-func names(mounts []string) string {
-	all := make([]string, len(mounts))
-	for i, m := range mounts {
-		all[i] = plain.Name(m)
-	}
-	return plain.Enumerate(all)
+	return plain.EnumerateNames(mounts) + " " + isOrAre(mounts) + " mounted too. A command of which a path is only known at run time (`cat $f`, `xargs cat`) does not see what is there: write such paths out."
 }
 
 func isOrAre(mounts []string) string {
