@@ -32,6 +32,9 @@ type app struct {
 	// terminal is theirs.
 	pagers *sync.WaitGroup
 
+	// ownDaemon: what it talks to is a daemon of this command's own.
+	ownDaemon bool
+
 	socket, tenant, token string
 	allTenants            bool // -A, of the commands that have it
 	format                outputFormat

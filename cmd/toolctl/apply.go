@@ -84,6 +84,9 @@ func (s *applyCommand) run(ctx context.Context, args []string) error {
 	if err == nil && !finished && done.WrittenCount+done.RemovedCount+done.SensitiveCount+done.SkippedCount+done.KeptCount+len(s.req.Exclude) == 0 {
 		err = s.nothingAt(ctx, c, asked, s.req.Paths)
 	}
+	if errors.Is(err, client.ErrDisconnected) {
+		return &cutOffError{err, "apply again when toold runs: what was cut off is finished or taken back first, and said"}
+	}
 	if err != nil {
 		return s.refused(err)
 	}

@@ -321,15 +321,7 @@ func (f *besideFetch) unpack(ctx context.Context, dir string, leaves func(at str
 		return err
 	}
 	defer r.Close()
-	if err := f.root.MkdirAll(dir, 0o777); err != nil {
-		return err
-	}
-	at, err := f.root.Open(".")
-	if err != nil {
-		return err
-	}
-	defer at.Close()
-	got, err := unpackBelow(ctx, r, fmt.Sprintf("/proc/self/fd/%d", at.Fd()), path.Join("/", dir), leaves)
+	got, err := unpackIn(ctx, r, f.root, ".", dir, leaves)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -18,6 +19,9 @@ func parseBudget(flags []string) (b client.Budget, err error) {
 		}
 		if err := setField(field, v); err != nil {
 			return b, usagef("--budget %s: %w", kv, err)
+		}
+		if reflect.ValueOf(field).Elem().IsZero() {
+			return b, usagef("--budget %s: a session that may use nothing can do nothing; for no bound leave %s out", kv, k)
 		}
 	}
 	return b, nil

@@ -180,6 +180,19 @@ func unpackLocal(ctx context.Context, in io.Reader, from, to string) (*treetar.C
 	return unpackBelow(ctx, in, dir, top, nil)
 }
 
+// unpackIn unpacks a tree of a session below a directory that is made for it, following no link out of in.
+func unpackIn(ctx context.Context, r io.Reader, in *os.Root, at, dir string, leaves func(at string, e *treetar.Entry) bool) (*treetar.Count, error) {
+	if err := in.MkdirAll(path.Join(at, dir), 0o777); err != nil {
+		return nil, err
+	}
+	f, err := in.Open(at)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return unpackBelow(ctx, r, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), path.Join("/", dir), leaves)
+}
+
 // unpackBelow unpacks into top of the directory dir, without what leaves says.
 func unpackBelow(ctx context.Context, in io.Reader, dir, top string, leaves func(at string, e *treetar.Entry) bool) (*treetar.Count, error) {
 	r, err := root.New(root.Config{Dir: dir, UID: -1, GID: -1})

@@ -186,11 +186,28 @@ func (a *app) next(hint string) {
 	}
 }
 
+// cutOffError is a request that the daemon went away in, with what to do about this one.
+type cutOffError struct {
+	error
+	next string
+}
+
+func (e *cutOffError) Unwrap() error { return e.error }
+
 func (a *app) complainUnreachable(err error) {
+	if a.ownDaemon {
+		a.say("%s", lines(err.Error()))
+		a.say("  the private toold of this command has ended, and its session with it; what was not applied is lost: run it again")
+		return
+	}
 	var e *client.UnreachableError
 	if !errors.As(err, &e) {
+		next := "a call that was running goes on and stays readable (toolctl session logs)"
+		if cut, is := errors.AsType[*cutOffError](err); is {
+			next = cut.next
+		}
 		a.say("%s", lines(err.Error()))
-		a.say("  see \"systemctl status toold\"; a call that was running goes on and stays readable (toolctl session logs)")
+		a.say("  see \"systemctl status toold\"; %s", next)
 		return
 	}
 	a.say("cannot reach toold at %s: %s", line(e.Socket), line(plain.Cause(e.Err)))

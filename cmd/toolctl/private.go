@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,18 +21,26 @@ import (
 const (
 	privateReadyTimeout = 60 * time.Second
 	privateStopTimeout  = 30 * time.Second
+	// privateRestarts is how often one that was killed, as the kernel does for want of memory, is started
+	// again: its calls go on meanwhile, as those of any toold do.
+	privateRestarts = 3
 )
 
 // privateDaemon is a toold of toolctl's own. It listens in a directory that only
 // this user can open, and ends all its sessions and itself when toolctl goes
 // away, however that happens: its standard input is a pipe from toolctl.
 type privateDaemon struct {
-	dir    string
-	uids   *uidClaim
-	cmd    *exec.Cmd
-	stdin  io.Closer
-	log    *os.File
-	exited chan struct{} // closed after cmd.Wait
+	dir     string
+	uids    *uidClaim
+	program string
+	log     *os.File
+	// input and stdin are the two ends of its standard input.
+	input, stdin *os.File
+	exited       chan struct{} // closed when it has ended for good
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	again int // how often it is started again where it is killed
 }
 
 // reach finds the daemon, or starts a private one where the user named none and none
@@ -51,6 +59,7 @@ func (a *app) reach(ctx context.Context, unfit func() error) (c *client.Client, 
 	if err != nil {
 		return nil, false, nil, fmt.Errorf("no toold listens at %s, and a private one could not be started: %w", a.socketPath(), err)
 	}
+	a.ownDaemon = true
 	return a.clientOf(p.socket()), true, func() {
 		if err := p.stop(); err != nil {
 			a.say("%s", lines(err.Error()))
@@ -80,13 +89,14 @@ func startPrivateDaemon(ctx context.Context) (*privateDaemon, error) {
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	p := &privateDaemon{dir: dir, uids: uids, exited: make(chan struct{})}
-	if err := p.start(program); err != nil {
-		return nil, errors.Join(err, uids.release(), removePrivateDir(dir))
+	p := &privateDaemon{dir: dir, uids: uids, program: program, exited: make(chan struct{})}
+	if err := p.start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", program, err), p.closeFiles(), uids.release(), removePrivateDir(dir))
 	}
 	if err := p.awaitReady(ctx); err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
+	p.restart(privateRestarts)
 	return p, nil
 }
 
@@ -111,8 +121,25 @@ func findToold() (string, error) {
 
 func (p *privateDaemon) socket() string { return filepath.Join(p.dir, socketName) }
 
-func (p *privateDaemon) start(program string) error {
-	p.cmd = exec.Command(program, "--ephemeral",
+func (p *privateDaemon) start() (err error) {
+	// A file and not a pipe: writing to a pipe whose reader was killed would kill
+	// the daemon before it has ended its sessions.
+	if p.log, err = os.OpenFile(filepath.Join(p.dir, "log"), os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600); err != nil {
+		return err
+	}
+	if p.input, p.stdin, err = os.Pipe(); err != nil {
+		return err
+	}
+	if err := p.launch(); err != nil {
+		return err
+	}
+	go p.watch()
+	return nil
+}
+
+// launch starts the program.
+func (p *privateDaemon) launch() error {
+	cmd := exec.Command(p.program, "--ephemeral",
 		"--socket", p.socket(),
 		"--state-dir", filepath.Join(p.dir, "state"),
 		"--run-dir", filepath.Join(p.dir, "run"),
@@ -120,32 +147,44 @@ func (p *privateDaemon) start(program string) error {
 		"--metrics-listen", "")
 	// The daemon of this host, if there is one, keeps its audit log for itself;
 	// and who gave the command is the only one here who could allow it.
-	p.cmd.Env = append(os.Environ(),
+	cmd.Env = append(os.Environ(),
 		config.EnvName("audit.path")+"="+filepath.Join(p.dir, "state", "audit.jsonl"),
 		config.EnvName("approvals.self_approve")+"=true")
-	// A file and not a pipe: writing to a pipe whose reader was killed would kill
-	// the daemon before it has ended its sessions.
-	log, err := os.OpenFile(filepath.Join(p.dir, "log"), os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
-	if err != nil {
-		return fmt.Errorf("start %s: %w", program, err)
-	}
-	p.log, p.cmd.Stdout, p.cmd.Stderr = log, log, log
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.input, p.log, p.log
 	// A process group of its own: Ctrl-C in the terminal is for toolctl, which
 	// still needs the daemon to end the session.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	stdin, err := p.cmd.StdinPipe()
-	if err != nil {
-		return fmt.Errorf("start %s: %w", program, err)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return err
 	}
-	if err := p.cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", program, err)
-	}
-	p.stdin = stdin
-	go func() {
-		_ = p.cmd.Wait() // how it ended is in ProcessState
-		close(p.exited)
-	}()
+	p.cmd = cmd
 	return nil
+}
+
+// watch waits for the daemon's end, and starts it again where that was not its own doing.
+func (p *privateDaemon) watch() {
+	defer close(p.exited)
+	for again := true; again; {
+		_ = p.process().Wait() // how it ended is in ProcessState
+		p.mu.Lock()
+		killed, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+		again = killed.Signaled() && p.again > 0 && p.launch() == nil
+		p.again--
+		p.mu.Unlock()
+	}
+}
+
+// restart says how often it is started again from now on.
+func (p *privateDaemon) restart(times int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.again = times
+}
+
+func (p *privateDaemon) process() *exec.Cmd {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd
 }
 
 func (p *privateDaemon) awaitReady(ctx context.Context) error {
@@ -169,7 +208,7 @@ func (p *privateDaemon) awaitReady(ctx context.Context) error {
 			if i := strings.LastIndex("\n"+log, "\ntoold: "); i >= 0 {
 				return errors.New(log[i+len("toold: "):]) // what it has logged before is no part of the cause
 			}
-			return fmt.Errorf("toold ended at once (%s):\n%s", p.cmd.ProcessState, log)
+			return fmt.Errorf("toold ended at once (%s):\n%s", p.process().ProcessState, log)
 		case <-ctx.Done():
 			if interruption(ctx) != nil {
 				return context.Cause(ctx)
@@ -181,15 +220,29 @@ func (p *privateDaemon) awaitReady(ctx context.Context) error {
 
 // stop ends the daemon and removes its directory.
 func (p *privateDaemon) stop() error {
+	p.restart(0)
 	_ = p.stdin.Close() // asks it to end its sessions and itself
 	if !p.wait(privateStopTimeout) {
-		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		_ = p.process().Process.Signal(syscall.SIGTERM)
 		if !p.wait(privateStopTimeout / 2) {
-			_ = p.cmd.Process.Kill()
+			_ = p.process().Process.Kill()
 			<-p.exited
 		}
 	}
-	return errors.Join(p.log.Close(), p.uids.release(), removePrivateDir(p.dir))
+	return errors.Join(p.closeFiles(), p.uids.release(), removePrivateDir(p.dir))
+}
+
+// closeFiles closes what is open of the log and the standard input.
+func (p *privateDaemon) closeFiles() (err error) {
+	for _, f := range []*os.File{p.log, p.input, p.stdin} {
+		if f == nil {
+			continue
+		}
+		if cerr := f.Close(); !errors.Is(cerr, os.ErrClosed) {
+			err = errors.Join(err, cerr)
+		}
+	}
+	return err
 }
 
 // maxLog is how much of the daemon's log is shown, in bytes.

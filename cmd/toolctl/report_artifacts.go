@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -127,11 +126,12 @@ func (p *ciReport) fetchBelow(ctx context.Context, t client.Tree, a *artifacts) 
 		return fmt.Errorf("%s: %w", t.Dir, err)
 	}
 	defer r.Close()
-	to := filepath.Join(p.dir, "artifacts")
-	if err := os.MkdirAll(filepath.Join(to, t.Dir), 0o755); err != nil {
+	report, err := os.OpenRoot(p.dir)
+	if err != nil {
 		return err
 	}
-	got, err := unpackBelow(ctx, r, to, path.Join("/", t.Dir), a.leaves)
+	defer report.Close()
+	got, err := unpackIn(ctx, r, report, "artifacts", t.Dir, a.leaves)
 	if err == nil && got.Failed.N > 0 {
 		err = fmt.Errorf("%s could not be written: %s", plural(got.Failed.N, "file"), got.Why)
 	}

@@ -333,6 +333,14 @@ func TestApplyConflictsNamed(t *testing.T) {
 	d.ctl("apply", "review").want(t, 1, "", "toolctl:   x16: "+why+"\ntoolctl:   and 13 more, which -o json lists\n")
 }
 
+// TestApplyCutOff: where the daemon goes away, what to do is to apply again.
+func TestApplyCutOff(t *testing.T) {
+	t.Parallel()
+	h := treeHandlers()
+	h["POST /v1/sessions/{id}/apply"] = func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	startFake(t, h).ctl("apply", "review").want(t, 6, "", "see \"systemctl status toold\"; apply again when toold runs")
+}
+
 // TestDiffNamesSourceChanged: what somebody has changed in the source too is named by each list.
 func TestDiffNamesSourceChanged(t *testing.T) {
 	t.Parallel()

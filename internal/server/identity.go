@@ -113,7 +113,7 @@ func (s *Server) principal(r *http.Request) (auth.Principal, error) {
 	if len(tenants) > 1 {
 		return who, invalid("more than one Toold-Tenant header", "send one")
 	}
-	err = s.actFor(&who, tenants[0], "leave the header Toold-Tenant out")
+	err = s.actFor(&who, tenants[0], "leave the tenant out: --tenant of toolctl, the header Toold-Tenant")
 	return who, err
 }
 

@@ -29,7 +29,7 @@ func (ro role) check(who auth.Principal) error {
 	case ro >= roleTenant && who.Session != "":
 		return forbidden("a session's token is good for calls in that session only", "use the socket without the token")
 	case ro == roleAdmin && !who.Admin:
-		return forbidden("this route is for admins", "an admin can add your uid to [admin] of the daemon's config.toml")
+		return forbidden("only admins may do this", "an admin can add your uid to [admin] of the daemon's config.toml")
 	}
 	return nil
 }

@@ -247,19 +247,29 @@ func (x *subject) target(r client.RestoreRequest) (*layers.Checkpoint, error) {
 	if r.Checkpoint != "" {
 		return x.find(r.Checkpoint)
 	}
-	left, after := r.Undo, x.store.Present(x.tree)
+	left, stale, after := r.Undo, 0, x.store.Present(x.tree)
 	for i := range slices.Backward(x.tree.Checkpoints) {
 		c := &x.tree.Checkpoints[i]
 		changed := !slices.Equal(c.Layers, after)
 		after = c.Layers
-		if c.Cause != causeCall && c.Cause != causeMessage || c.Undone || c.Stale || !changed {
+		switch {
+		case c.Cause != causeCall && c.Cause != causeMessage || c.Undone:
+			continue
+		case c.Stale:
+			stale++
+			continue
+		case !changed:
 			continue
 		}
 		if left--; left == 0 {
 			return c, nil
 		}
 	}
-	return nil, fault.NotFound.Errorf("session %s has %s by calls to undo, and the last %d were asked for", x.row.ID, plain.Count(r.Undo-left, "change", "changes"), r.Undo).
+	before := ""
+	if stale > 0 {
+		before = fmt.Sprintf(" (of %s there is nothing to go back to: changes were applied to the source since)", plain.Count(stale, "more", "more"))
+	}
+	return nil, fault.NotFound.Errorf("session %s has %s by calls to undo%s, and the last %d were asked for", x.row.ID, plain.Count(r.Undo-left, "change", "changes"), before, r.Undo).
 		Next("toolctl checkpoint ls " + x.row.ID + " shows what there is; [worktrees] checkpoint of the configuration says when one is made by itself")
 }
 

@@ -29,6 +29,8 @@ func readable(text string) (why string, ok bool) {
 	}
 	for i := range len(text) {
 		switch b := text[i]; {
+		case 'a' <= b && b <= 'z': // most of a text: the others cost more to tell apart
+			continue
 		case b >= utf8.RuneSelf:
 			ascii = false
 			continue
