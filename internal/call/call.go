@@ -55,6 +55,7 @@ type Call struct {
 
 	held   held
 	input  func() // Options.Input; nil: nobody counts it
+	seen   func() // of Place.Attend; nil before
 	watch  watch
 	pause  pause
 	opened opened // of the network

@@ -17,7 +17,7 @@ import (
 // so that the call outlives whoever asked for it. Each step trusts only those
 // above it; an error before "run" means that the tool did not run.
 func (st *steps) do(c *Call) {
-	st.place.Attend()
+	c.seen = st.place.Attend()
 	defer st.left(c)
 
 	// 1. Parse: strict JSON to the typed, normalised input that is judged,
@@ -223,6 +223,7 @@ func (st *steps) refuseInput(c *Call, inv *tool.Invocation) error {
 
 // left lets go of what the call's goroutine held.
 func (st *steps) left(c *Call) {
+	c.seen()
 	st.place.Leave()
 	st.slots.uncount(&c.seat)
 	if c.out != nil {

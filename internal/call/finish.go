@@ -26,6 +26,9 @@ func (t tail) finish(o *outcome) {
 	if o.left {
 		return
 	}
+	if t.c.seen != nil {
+		t.c.seen()
+	}
 	row := report{t.site, t.c}.compose(o)
 	if t.daemon.Hooks.Any() && t.c.of == nil && (hooks{t.site, t.c}).result(o, &row) != nil {
 		return

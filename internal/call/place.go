@@ -27,8 +27,9 @@ type Place interface {
 	// Takes reports whether calls may begin.
 	Takes() bool
 	// Attend watches over the sandbox while a call needs it, until the same number of
-	// calls of Leave.
-	Attend()
+	// calls of Leave. seen waits until what has become of the session's directories on the host
+	// is in its Row.
+	Attend() (seen func())
 	Leave()
 	// Killed says whether the kernel has ended tools for want of memory, or refused
 	// processes, since it was last asked.

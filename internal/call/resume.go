@@ -51,7 +51,7 @@ func (g *Group) waitOn(c *Call, inv *tool.Invocation, asked *store.Approval) boo
 	}
 	g.slots.reenter(&c.seat)
 	return g.work.Go("call "+c.id, func() {
-		g.place.Attend()
+		c.seen = g.place.Attend()
 		defer g.left(c)
 		g.proceed(c, inv)
 	})
@@ -198,7 +198,7 @@ func (g *Group) restore(r *store.Call) (*Call, *tool.Invocation) {
 // goOn is do from where an earlier daemon was: the call runs, or has
 // ended, in the sandbox.
 func (g *Group) goOn(c *Call, inv *tool.Invocation, state agent.CallState) {
-	g.place.Attend()
+	c.seen = g.place.Attend()
 	defer g.left(c)
 	g.slots.retake(&c.seat)
 	c.out.SkipTo(state.Base)

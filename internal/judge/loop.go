@@ -67,11 +67,7 @@ func (j *Judge) Guard(ctx context.Context, call string, inv *tool.Invocation, pa
 // as the call that it is, and so can what it makes: that counts together with the calls that
 // stand alone, in no loop together with the batch.
 func (h *history) loopLocked(loops policy.LoopConfig, next policy.Step) (found *Loop) {
-	look := func(leave func(policy.Step) bool) {
-		steps := h.steps
-		if slices.ContainsFunc(steps, leave) {
-			steps = slices.DeleteFunc(slices.Clone(steps), leave)
-		}
+	look := func(steps []policy.Step) {
 		l, is := loops.Check(steps, next.Input)
 		if !is || found != nil && (found.Hard || !l.Hard) {
 			return
@@ -82,11 +78,20 @@ func (h *history) loopLocked(loops policy.LoopConfig, next policy.Step) (found *
 		}
 		found.tools = append(found.tools, next.Tool)
 	}
+	inBatch := func(s policy.Step) bool { return s.Part }
+	ofBatch := func(s policy.Step) bool { return s.Part || isBatch(s) }
+	if !ofBatch(next) && !slices.ContainsFunc(h.steps, ofBatch) {
+		look(h.steps) // twice would be the same
+		return found
+	}
+	without := func(leave func(policy.Step) bool) []policy.Step {
+		return slices.DeleteFunc(slices.Clone(h.steps), leave)
+	}
 	if !isBatch(next) {
-		look(isBatch)
+		look(without(isBatch))
 	}
 	if !next.Part {
-		look(func(s policy.Step) bool { return s.Part })
+		look(without(inBatch))
 	}
 	return found
 }
