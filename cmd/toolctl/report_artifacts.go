@@ -130,7 +130,7 @@ func (p *ciReport) fetchBelow(ctx context.Context, t client.Tree, a *artifacts) 
 	if err != nil {
 		return err
 	}
-	defer report.Close()
+	defer func() { _ = report.Close() }()
 	got, err := unpackIn(ctx, r, report, "artifacts", t.Dir, a.leaves)
 	if err == nil && got.Failed.N > 0 {
 		err = fmt.Errorf("%s could not be written: %s", plural(got.Failed.N, "file"), got.Why)
