@@ -43,16 +43,18 @@ func (s fileRoutes) putTree(x *exchange, r *request) error {
 	}
 	out, in := io.Pipe()
 	body := &uploadBody{s: s.Server, x: x, from: r.Body}
-	done := make(chan struct{})
+	done := make(chan error, 1)
 	go func() {
-		defer close(done)
 		_, broken := io.Copy(in, body)
 		in.CloseWithError(broken) // nil is io.EOF
+		done <- broken
 	}()
 	call, err := s.cfg.API.Files.Unpack(r.Context(), r.who, r.id, r.query.Get("path"), s.cfg.MaxFile, out)
 	_ = out.Close()
 	body.stop()
-	<-done
+	if <-done != nil {
+		x.Header().Set("Connection", "close") // what is still to come of the body is no request
+	}
 	if err := x.answer(call, err); err != nil {
 		s.fail(x, r.Request, err)
 	}

@@ -57,6 +57,11 @@ func TestFileTrees(t *testing.T) {
 		t.Errorf("a body that does not come: %+v, %v", call, err)
 	}
 
+	// What is still to come of it is no request of its own.
+	if answer := d.raw(t, "PUT /v1/sessions/"+s.ID+"/files?archive=tar&path=early HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"); strings.Count(answer, "HTTP/1.1") != 1 || !strings.Contains(answer, "Connection: close") {
+		t.Errorf("the answer to a body that does not end: %q", answer)
+	}
+
 	for query, want := range map[string]int{
 		"path=x&archive=zip": 400, "path=x&archive=tar&mode=0644": 400, "archive=tar": 400,
 	} {

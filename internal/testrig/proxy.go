@@ -2,11 +2,13 @@ package testrig
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"testing"
+	"time"
 )
 
 // DaemonProxy passes requests of HTTP on to a daemon, and its answers back.
@@ -33,13 +35,22 @@ func Proxy(t testing.TB, socket string) *DaemonProxy {
 func (p *DaemonProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Else the server closes the request's body when the answer begins, and the proxy, which may
 	// not have looked for its end yet, breaks off the answer.
-	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+	rc := http.NewResponseController(w)
+	if err := rc.EnableFullDuplex(); err != nil {
 		p.t.Error(err)
 	}
 	body := r.Body
 	r.Body = io.NopCloser(body)
+	if body == http.NoBody {
+		p.ReverseProxy.ServeHTTP(w, r)
+		return
+	}
+	// The daemon may answer before it has read all. What is left is no request, and the transport goes on
+	// to read it: no other one comes by this connection. A client that is cut off as it sends it may not
+	// look for the answer.
+	w.Header().Set("Connection", "close")
 	p.ReverseProxy.ServeHTTP(w, r)
-	// The daemon may have answered before it read all; what is left would be taken for the next
-	// request, or the client be cut off as it sends it, before it looks for the answer.
-	_, _ = io.CopyN(io.Discard, body, 256<<10)
+	_ = errors.Join(rc.Flush(), rc.SetReadDeadline(time.Now().Add(time.Second)))
+	_, _ = io.Copy(io.Discard, body)
+	_ = body.Close()
 }
