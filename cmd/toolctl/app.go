@@ -32,8 +32,8 @@ type app struct {
 	// terminal is theirs.
 	pagers *sync.WaitGroup
 
-	// ownDaemon: what it talks to is a daemon of this command's own.
-	ownDaemon bool
+	// private: the daemon that it talks to is its own (see reach), so that nobody else can answer it.
+	private bool
 
 	socket, tenant, token string
 	allTenants            bool // -A, of the commands that have it

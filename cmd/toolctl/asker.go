@@ -20,8 +20,6 @@ type asker struct {
 	giveUp string
 	// yes: what a rule asks about is allowed.
 	yes bool
-	// private: the daemon is our own, so that nobody else can answer.
-	private bool
 	// rejected is the approval that it has rejected itself: the refusal of the call says why.
 	rejected string
 

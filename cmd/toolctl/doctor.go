@@ -33,7 +33,7 @@ listens and none was named, a private one is started and asked.`,
 
 // doctor asks the daemon, or a private one where there is none.
 func doctor(ctx context.Context, a *app, probe bool) (*client.Doctor, error) {
-	c, _, stop, err := a.reach(ctx, func() error { return nil })
+	c, stop, err := a.reach(ctx, func() error { return nil })
 	if err != nil {
 		return nil, err
 	}

@@ -195,28 +195,28 @@ type cutOffError struct {
 func (e *cutOffError) Unwrap() error { return e.error }
 
 func (a *app) complainUnreachable(err error) {
-	if a.ownDaemon {
-		a.say("%s", lines(err.Error()))
-		a.say("  the private toold of this command has ended, and its session with it; what was not applied is lost: run it again")
-		return
-	}
 	var e *client.UnreachableError
-	if !errors.As(err, &e) {
+	reached := !errors.As(err, &e)
+	if reached {
+		a.say("%s", lines(err.Error()))
+	} else {
+		a.say("cannot reach toold at %s: %s", line(e.Socket), line(plain.Cause(e.Err)))
+	}
+	switch {
+	case a.private:
+		a.say("  the private toold of this command has ended, and its session with it; what was not applied is lost: run it again")
+	case reached:
 		next := "a call that was running goes on and stays readable (toolctl session logs)"
 		if cut, is := errors.AsType[*cutOffError](err); is {
 			next = cut.next
 		}
-		a.say("%s", lines(err.Error()))
 		a.say("  see \"systemctl status toold\"; %s", next)
-		return
-	}
-	a.say("cannot reach toold at %s: %s", line(e.Socket), line(plain.Cause(e.Err)))
-	if errors.Is(err, fs.ErrPermission) {
+	case errors.Is(err, fs.ErrPermission):
 		a.say("  ask to be added to the group that owns the socket (socket_group in config.toml)")
-		return
+	default:
+		a.say("  start it with \"systemctl start toold\" or \"toold\", or name its socket with --socket or TOOLD_SOCKET;")
+		a.say("  \"toolctl run -- COMMAND\" needs no running daemon")
 	}
-	a.say("  start it with \"systemctl start toold\" or \"toold\", or name its socket with --socket or TOOLD_SOCKET;")
-	a.say("  \"toolctl run -- COMMAND\" needs no running daemon")
 }
 
 // say prints a text of toolctl's own on standard error.

@@ -121,7 +121,7 @@ func (m *mcpCommand) connected(ctx context.Context, req client.SessionCreate, wa
 	c := m.client()
 	if m.ref == "" {
 		var stop func()
-		if c, m.private, stop, err = m.reach(ctx, m.unfit); err != nil {
+		if c, stop, err = m.reach(ctx, m.unfit); err != nil {
 			return err
 		}
 		defer stop()

@@ -246,7 +246,7 @@ func (m *mcpCommand) doctor(c *cobra.Command, trial *shipped.Trial) error {
 	if _, _, err := m.wants(); err != nil {
 		return err
 	}
-	cl, _, stop, err := m.reach(c.Context(), func() error { return nil })
+	cl, stop, err := m.reach(c.Context(), func() error { return nil })
 	if err != nil {
 		return err
 	}

@@ -45,22 +45,22 @@ type privateDaemon struct {
 
 // reach finds the daemon, or starts a private one where the user named none and none
 // listens, unless unfit says why one of our own will not do. stop ends what was started.
-func (a *app) reach(ctx context.Context, unfit func() error) (c *client.Client, private bool, stop func(), err error) {
+func (a *app) reach(ctx context.Context, unfit func() error) (c *client.Client, stop func(), err error) {
 	c = a.client()
 	if a.socketChosen() || !absent(c.Version(ctx)) {
-		return c, false, func() {}, nil
+		return c, func() {}, nil
 	}
 	if err := unfit(); err != nil {
-		return nil, false, nil, err
+		return nil, nil, err
 	}
 	progress := a.progress("starting a private toold")
 	p, err := startPrivateDaemon(ctx)
 	progress.stop()
 	if err != nil {
-		return nil, false, nil, fmt.Errorf("no toold listens at %s, and a private one could not be started: %w", a.socketPath(), err)
+		return nil, nil, fmt.Errorf("no toold listens at %s, and a private one could not be started: %w", a.socketPath(), err)
 	}
-	a.ownDaemon = true
-	return a.clientOf(p.socket()), true, func() {
+	a.private = true
+	return a.clientOf(p.socket()), func() {
 		if err := p.stop(); err != nil {
 			a.say("%s", lines(err.Error()))
 		}

@@ -79,7 +79,6 @@ type runCommand struct {
 	keep    bool
 	yes     bool
 	pass    bool    // standard input
-	private bool    // the daemon is our own
 	patched bool    // the file of --patch has the changes
 	beside  *beside // what a patch lacks, once it was saved
 	report  runReport
@@ -222,7 +221,7 @@ func (r *runCommand) requests(argv []string) (client.SessionCreate, client.CallC
 
 // connect finds the daemon, or starts a private one.
 func (r *runCommand) connect(ctx context.Context) (c *client.Client, stop func(), err error) {
-	c, r.private, stop, err = r.reach(ctx, func() error {
+	c, stop, err = r.reach(ctx, func() error {
 		switch {
 		case r.session.image != "":
 			return fmt.Errorf("no toold listens at %s, and only a daemon has images: start one, then run: toolctl image pull %s", r.socketPath(), r.session.image)
@@ -270,7 +269,7 @@ func (r *runCommand) call(ctx context.Context, c *client.Client, s *client.Sessi
 		call.TimeoutMillis = longest // not the default of a call by an agent, which is short
 	}
 	f := r.follower(c)
-	k := &asker{app: r.app, client: c, giveUp: "Ctrl-C aborts the call", yes: r.yes, private: r.private}
+	k := &asker{app: r.app, client: c, giveUp: "Ctrl-C aborts the call", yes: r.yes}
 	defer k.stop()
 	f.approval = k.event
 	final, err := f.run(ctx, s.ID, call)

@@ -209,7 +209,8 @@ func (d *fakeDaemon) settle(ctx context.Context, private bool) *questions {
 			return term, nil
 		},
 	}
-	r := &runCommand{app: a, private: private}
+	a.private = private
+	r := &runCommand{app: a}
 	s := session()
 	s.Worktree.Mode = client.WorktreeOverlay
 	go func() {
@@ -317,8 +318,8 @@ func TestRunTreePrivateSourceChanged(t *testing.T) {
 		}
 		d := startFake(t, h)
 		var errs strings.Builder
-		a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: &errs, socket: d.socket, getenv: func(string) string { return "" }}
-		r := &runCommand{app: a, private: private, tree: treeEnd{patch: "p"}}
+		a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: &errs, socket: d.socket, getenv: func(string) string { return "" }, private: private}
+		r := &runCommand{app: a, tree: treeEnd{patch: "p"}}
 		s := session()
 		if err := r.settle(t.Context(), a.client(), &s, nil); err != nil {
 			t.Error(err)
@@ -395,8 +396,8 @@ func TestRunTreePrivateConflict(t *testing.T) {
 		h["POST /v1/sessions/{id}/apply"] = apply
 		d := startFake(t, h)
 		var errs strings.Builder
-		a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: &errs, socket: d.socket, getenv: func(string) string { return "" }}
-		r := &runCommand{app: a, private: true, tree: treeEnd{apply: true}}
+		a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: &errs, socket: d.socket, getenv: func(string) string { return "" }, private: true}
+		r := &runCommand{app: a, tree: treeEnd{apply: true}}
 		s := session()
 		err := r.settle(t.Context(), a.client(), &s, nil)
 		if saved, rerr := os.ReadFile("ses_0123.patch"); string(saved) != hostilePatch {
