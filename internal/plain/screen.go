@@ -31,7 +31,7 @@ type Screen struct {
 
 // Write takes the next bytes and gives what cannot change any more, until the next Write. That may be part of p.
 func (s *Screen) Write(p []byte) []byte {
-	// One byte is looked for 20 times as fast as one of several.
+	// Three looks for one byte are ten times as fast as one for any of three.
 	has := func(c byte) bool { return bytes.IndexByte(p, c) >= 0 }
 	if len(s.control) == 0 && !s.anew && s.back == 0 && !has('\x1b') && !has('\r') && !has('\b') {
 		return s.plain(p)

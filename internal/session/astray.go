@@ -71,18 +71,18 @@ func see(ctx context.Context, mounts *worktree.Mounts, of *store.Source) (is str
 // seeTogether looks at all of them at once: file systems that hang are waited for as long as one of them.
 func seeTogether(sources []store.Source, look func(store.Source) (is string, err error)) []store.Source {
 	now := slices.Clone(sources)
-	lookAt := func(v *store.Source) {
-		if is, err := look(*v); err == nil {
-			v.Is = is
-		}
-	}
 	var looks sync.WaitGroup
 	for i := range now {
-		if i == len(now)-1 {
-			lookAt(&now[i]) // most often the only one
-			break
+		lookAt := func() {
+			if is, err := look(now[i]); err == nil {
+				now[i].Is = is
+			}
 		}
-		looks.Go(func() { lookAt(&now[i]) })
+		if i == len(now)-1 {
+			lookAt() // most often the only one
+		} else {
+			looks.Go(lookAt)
+		}
 	}
 	looks.Wait()
 	return now

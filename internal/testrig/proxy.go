@@ -2,7 +2,6 @@ package testrig
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -33,24 +32,25 @@ func Proxy(t testing.TB, socket string) *DaemonProxy {
 
 // ServeHTTP passes one request on, and what the daemon answers back as it comes.
 func (p *DaemonProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body := r.Body
+	if body == http.NoBody {
+		p.ReverseProxy.ServeHTTP(w, r)
+		return
+	}
 	// Else the server closes the request's body when the answer begins, and the proxy, which may
 	// not have looked for its end yet, breaks off the answer.
 	rc := http.NewResponseController(w)
 	if err := rc.EnableFullDuplex(); err != nil {
 		p.t.Error(err)
 	}
-	body := r.Body
 	r.Body = io.NopCloser(body)
-	if body == http.NoBody {
-		p.ReverseProxy.ServeHTTP(w, r)
-		return
-	}
 	// The daemon may answer before it has read all. What is left is no request, and the transport goes on
 	// to read it: no other one comes by this connection. A client that is cut off as it sends it may not
 	// look for the answer.
 	w.Header().Set("Connection", "close")
 	p.ReverseProxy.ServeHTTP(w, r)
-	_ = errors.Join(rc.Flush(), rc.SetReadDeadline(time.Now().Add(time.Second)))
+	_ = rc.Flush()
+	_ = rc.SetReadDeadline(time.Now().Add(time.Second))
 	_, _ = io.Copy(io.Discard, body)
 	_ = body.Close()
 }

@@ -267,7 +267,7 @@ func (x *subject) target(r client.RestoreRequest) (*layers.Checkpoint, error) {
 	}
 	before := ""
 	if stale > 0 {
-		before = fmt.Sprintf(" (of %s there is nothing to go back to: changes were applied to the source since)", plain.Count(stale, "more", "more"))
+		before = fmt.Sprintf(" (of %d more there is nothing to go back to: changes were applied to the source since)", stale)
 	}
 	return nil, fault.NotFound.Errorf("session %s has %s by calls to undo%s, and the last %d were asked for", x.row.ID, plain.Count(r.Undo-left, "change", "changes"), before, r.Undo).
 		Next("toolctl checkpoint ls " + x.row.ID + " shows what there is; [worktrees] checkpoint of the configuration says when one is made by itself")
