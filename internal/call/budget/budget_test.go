@@ -85,10 +85,10 @@ func TestWaitsEnd(t *testing.T) {
 		if err := m.Take(t.Context(), nil, turn, 10); !errors.Is(err, ErrFull) { // it waits for the session's turn
 			t.Errorf("after a minute: %v", err)
 		}
-		close(gone)
-		if err := <-first; !errors.Is(err, ErrFull) {
+		if err := <-first; !errors.Is(err, ErrFull) { // in the same moment
 			t.Errorf("the first after a minute: %v", err)
 		}
+		close(gone)
 		if err := m.Take(t.Context(), gone, turn, 10); !errors.Is(err, ErrGone) {
 			t.Errorf("over a connection that is gone: %v", err)
 		}
