@@ -2,8 +2,10 @@ package patch
 
 import (
 	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/bluekeyes/go-gitdiff/gitdiff"
 
@@ -16,7 +18,7 @@ func isUnified(lines []string) bool {
 		if strings.HasPrefix(line, "diff --git ") {
 			return true
 		}
-		if strings.HasPrefix(line, "--- ") && i+1 < len(lines) && strings.HasPrefix(lines[i+1], "+++ ") {
+		if isHeader(lines, i) {
 			return true
 		}
 	}
@@ -39,23 +41,64 @@ func parseUnified(lines []string, first int) ([]File, error) {
 	if err != nil {
 		return nil, syntax(0, "it cannot be read as a unified diff: %s", plain.Name(plain.Cut(err.Error(), 300)))
 	}
-	files, strip, hunks := make([]File, 0, len(parsed)), prefixed(lines), 0
+	files, strip := make([]File, 0, len(parsed)), prefixed(lines)
+	var hunks []*gitdiff.TextFragment
 	for _, p := range parsed {
-		hunks += len(p.TextFragments)
+		hunks = append(hunks, p.TextFragments...)
 		f, err := fileOf(p, first, strip)
 		if err != nil {
 			return nil, err
 		}
 		files = append(files, f)
 	}
-	for i, line := range lines {
-		if strings.HasPrefix(line, "@@") {
-			if hunks--; hunks < 0 {
-				return nil, syntax(first+i, `"@@" has no numbers of lines, as a unified diff has, and the place of its lines cannot be told without`)
+	return files, complete(lines, first, hunks)
+}
+
+// complete sees that every line of a diff is in one of its hunks that looks like a line of one. The
+// parser ends a hunk where its numbers say, and takes what is left for words before the next file.
+func complete(lines []string, first int, hunks []*gitdiff.TextFragment) error {
+	words := true // as a mail has them, before the first file
+	for i := 0; i < len(lines); i++ {
+		line := lines[i]
+		switch {
+		case strings.HasPrefix(line, "@@"):
+			if len(hunks) == 0 {
+				return syntax(first+i, `"@@" has no numbers of lines, as a unified diff has, and the place of its lines cannot be told without`)
 			}
+			for n := len(hunks[0].Lines); n > 0; i++ {
+				if !strings.HasPrefix(lines[i+1], `\`) {
+					n--
+				}
+			}
+			hunks, words = hunks[1:], false
+		case isHeader(lines, i):
+			i, words = i+1, false
+		case strings.HasPrefix(line, "diff --git "):
+			words = false
+		case message().MatchString(line), signature(lines[i:]):
+			words = true
+		case !words && line != "" && strings.IndexByte("+- ", line[0]) >= 0 && strings.TrimSpace(line) != "":
+			return syntax(first+i, `%s is in no hunk: the numbers behind "@@" above it say that the hunk has ended; give the right ones, or "@@" without numbers`, plain.Name(plain.Cut(line, 80)))
 		}
 	}
-	return files, nil
+	return nil
+}
+
+// message begins what stands between the diffs of two commits, in what git prints.
+var message = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:From|commit) [0-9a-f]{7,64}\b`) })
+
+// signature reports whether lines begin with what git puts behind a patch: "-- " and its version.
+func signature(lines []string) bool {
+	if bare(lines[0]) != "--" {
+		return false
+	}
+	rest := slices.DeleteFunc(slices.Clone(lines[1:]), func(s string) bool { return bare(s) == "" })
+	return len(rest) == 0 || strings.IndexByte("+- @", rest[0][0]) < 0 && (len(rest) == 1 || message().MatchString(rest[1]))
+}
+
+// isHeader reports whether line i is the first of the two that name a file.
+func isHeader(lines []string, i int) bool {
+	return i+1 < len(lines) && strings.HasPrefix(lines[i], "--- ") && strings.HasPrefix(lines[i+1], "+++ ")
 }
 
 // extended are the headers of git that say nothing of the lines of a file.
@@ -72,12 +115,9 @@ func parseLoose(lines []string, first int) ([]File, error) {
 		}
 		return name
 	}
-	header := func(i int) bool {
-		return i+1 < len(lines) && strings.HasPrefix(lines[i], "--- ") && strings.HasPrefix(lines[i+1], "+++ ")
-	}
 	var files []File
 	for i := 0; i < len(lines); {
-		if !header(i) {
+		if !isHeader(lines, i) {
 			if bare(lines[i]) != "" && !slices.ContainsFunc(extended, func(s string) bool { return strings.HasPrefix(lines[i], s) }) {
 				return nil, nil
 			}
@@ -86,7 +126,7 @@ func parseLoose(lines []string, first int) ([]File, error) {
 		}
 		from, to := path(lines[i], "a/"), path(lines[i+1], "b/")
 		end := i + 2
-		for end < len(lines) && !header(end) && !strings.HasPrefix(lines[end], "diff --git ") {
+		for end < len(lines) && !isHeader(lines, end) && !strings.HasPrefix(lines[end], "diff --git ") {
 			end++
 		}
 		f, err := looseFile(lines[i+2:end], first+i+2, from, to, windows)
@@ -216,7 +256,7 @@ func prefixed(lines []string) bool {
 		if strings.HasPrefix(line, "diff --git ") {
 			return false
 		}
-		if i+1 >= len(lines) || !strings.HasPrefix(line, "--- ") || !strings.HasPrefix(lines[i+1], "+++ ") {
+		if !isHeader(lines, i) {
 			continue
 		}
 		for _, is := range [][2]string{{line[4:], "a/"}, {lines[i+1][4:], "b/"}} {
