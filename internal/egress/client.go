@@ -234,7 +234,7 @@ type deniedError struct{ Verdict }
 
 // Error implements error. The address is not said: a name's is none of the session's business.
 func (e *deniedError) Error() string {
-	text := "it leads to an address that was denied by " + e.Rule
+	text := "it leads to an address that was denied by " + e.Inside()
 	if e.Reason != "" {
 		text += ": " + e.Reason
 	}

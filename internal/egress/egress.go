@@ -12,6 +12,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -45,9 +46,15 @@ type Request struct {
 type Verdict struct {
 	Allow bool
 	// Rule says where the decision comes from, such as config.toml:12 (network "*"); Reason is
-	// one sentence for who asked. Both may be shown inside the session.
+	// one sentence for who asked.
 	Rule, Reason string
+	// Told is Rule as it may be shown inside the session, where that is less: of an address that
+	// a name led to, the line alone. "" for all of Rule.
+	Told string
 }
+
+// Inside is what may be shown inside the session of where the decision comes from.
+func (v *Verdict) Inside() string { return cmp.Or(v.Told, v.Rule) }
 
 // Opening says whether an address may be dialled.
 type Opening int

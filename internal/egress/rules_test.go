@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,6 +32,9 @@ import (
 type ruled struct {
 	stack atomic.Pointer[policy.Stack]
 	rev   atomic.Uint64
+
+	mu      sync.Mutex      // guards the field below
+	blocked []remark.Denial // that calls are told of
 }
 
 func (r *ruled) set(s *policy.Stack) {
@@ -46,7 +50,11 @@ func (r *ruled) Outgoing(_ context.Context, o *call.Outgoing) policy.Verdict {
 	return v
 }
 
-func (r *ruled) Blocked([]string, remark.Denial) {}
+func (r *ruled) Blocked(_ []string, n remark.Denial) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.blocked = append(r.blocked, n)
+}
 
 func (r *ruled) gate(t *testing.T) *rulesgate.Gate {
 	t.Helper()
@@ -468,6 +476,53 @@ func TestFarSpeaksFirst(t *testing.T) {
 		_, _ = io.WriteString(c, text)
 		if line, _ := br.ReadString('\n'); (line != "") != passes {
 			t.Errorf("%q: came back %q", text, line)
+		}
+	}
+}
+
+// Where a name leads, and which addresses a rule is about, is told nobody in the session: its
+// programs in no part of an answer, its calls in no line.
+func TestAddressOfANameIsNotTold(t *testing.T) {
+	set, err := policy.Parse("rules.toml", []byte(`[permission.network]
+"*.example:*" = "allow"
+"10.1.1.1:*" = "deny"
+"10.2.0.0/16:*" = "deny"
+"10.3.3.3:*" = "ask"
+"*:9001" = "allow"
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := set.Stack("build", "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := &ruled{}
+	rules.set(s)
+	r := newRig(t, &gate{}, egress.Config{Gate: rules.gate(t), Ports: []uint16{9000}})
+	lines := map[string]string{"one.example": "rules.toml:3", "many.example": "rules.toml:4", "asked.example": "rules.toml:5"}
+	r.dns.set("one.example", "10.1.1.1")
+	r.dns.set("many.example", "10.2.1.1")
+	r.dns.set("asked.example", "10.3.3.3")
+	for host, line := range lines {
+		for _, text := range []string{
+			"CONNECT " + host + ":443 HTTP/1.1\r\nHost: " + host + ":443\r\n\r\n",
+			"GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n",
+		} {
+			got := r.exchange("127.0.0.1:3128", text)
+			if !strings.HasPrefix(got, "HTTP/1.1 403") || !strings.Contains(got, "Toold-Rule: "+line+"\r\n") || strings.Contains(got, "10.") {
+				t.Errorf("%.20q is answered with %q", text, got)
+			}
+		}
+	}
+	rules.mu.Lock()
+	defer rules.mu.Unlock()
+	if len(rules.blocked) < 2*len(lines) {
+		t.Errorf("calls are told of %+v", rules.blocked)
+	}
+	for _, n := range rules.blocked {
+		if host, _, _ := strings.Cut(strings.TrimPrefix(n.To, "GET http://"), ":"); n.Rule != lines[strings.TrimSuffix(host, "/")] {
+			t.Errorf("a call is told %+v", n)
 		}
 	}
 }

@@ -414,7 +414,7 @@ func (w *web) connect(v *visit, out http.ResponseWriter, in *http.Request) {
 		text := "HTTP/1.1 200 Connection established\r\n\r\n"
 		switch {
 		case !o.v.Allow:
-			text = answer(http.StatusForbidden, o.v.Rule, denial(v.request(to), o.v))
+			text = answer(http.StatusForbidden, o.v.Inside(), denial(v.request(to), o.v))
 		case o.err != nil:
 			text = answer(http.StatusBadGateway, "", o.err.Error())
 		}
@@ -432,8 +432,8 @@ func denial(r Request, v Verdict) string {
 		text = "network: " + r.Method + " " + r.URL
 	}
 	text += " was denied"
-	if v.Rule != "" {
-		text += " by " + v.Rule
+	if rule := v.Inside(); rule != "" {
+		text += " by " + rule
 	}
 	if v.Reason != "" {
 		text += ": " + v.Reason
@@ -442,8 +442,8 @@ func denial(r Request, v Verdict) string {
 }
 
 func deny(out http.ResponseWriter, r Request, v Verdict) {
-	if v.Rule != "" {
-		out.Header().Set(ruleHeader, oneLine(v.Rule))
+	if rule := v.Inside(); rule != "" {
+		out.Header().Set(ruleHeader, oneLine(rule))
 	}
 	refuse(out, http.StatusForbidden, denial(r, v))
 }

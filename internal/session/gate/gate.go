@@ -112,7 +112,7 @@ func (g *Gate) Opens(r egress.Request) (egress.Verdict, egress.Opening) {
 	}
 	q := address(&r)
 	v := st.JudgeOne(&q)
-	out := verdict(&v)
+	out := verdict(&r, &v)
 	switch {
 	case v.Action == policy.Ask:
 		return out, egress.Asked
@@ -134,7 +134,7 @@ func (g *Gate) Reads(r egress.Request) egress.Reading {
 	read := st.Reads(endpoint.Endpoint{Host: host, Port: r.Port})
 	out := egress.Reading{Requests: read.Requests, Only: read.Only, Rule: read.Rule}
 	if read.TLS != nil {
-		v := verdict(read.TLS)
+		v := verdict(&r, read.TLS)
 		out.TLS = &v
 	}
 	return out
@@ -143,8 +143,17 @@ func (g *Gate) Reads(r egress.Request) egress.Reading {
 // Revision implements egress.Gate.
 func (g *Gate) Revision() uint64 { return g.cfg.Revision() }
 
-func verdict(v *policy.Verdict) egress.Verdict {
-	return egress.Verdict{Allow: v.Action == policy.Allow, Rule: ruleText(v), Reason: v.Reason}
+// verdict is the answer to r. Where a name leads, and which addresses a rule is about, is none of the
+// session's business.
+func verdict(r *egress.Request, v *policy.Verdict) egress.Verdict {
+	out := egress.Verdict{Allow: v.Action == policy.Allow, Rule: ruleText(v), Reason: v.Reason}
+	if r.Address.IsValid() {
+		host, err := endpoint.ParseHost(r.Host)
+		if _, literal := host.Addr(); err != nil || !literal {
+			out.Told = v.Rule
+		}
+	}
+	return out
 }
 
 // HTTP implements egress.Gate.
@@ -161,7 +170,7 @@ func (g *Gate) judge(ctx context.Context, r egress.Request, q policy.Request) eg
 		return egress.Verdict{Rule: "[network] mode", Reason: why}
 	}
 	v := g.cfg.Calls.Outgoing(ctx, &call.Outgoing{Request: q, Calls: r.Calls, Exact: r.Exact, Learn: g.cfg.Learn(), Standing: r.Standing})
-	return verdict(&v)
+	return verdict(&r, &v)
 }
 
 // ruleText names the rule that decided, as config.toml:12 (network "*").
@@ -182,7 +191,7 @@ func (g *Gate) Done(r egress.Record) {
 		g.cfg.Observe(verdict, r.Up, r.Down, r.Dialed)
 	}
 	if verdict != "allow" {
-		n := remark.Denial{To: cmp.Or(toOf(&r.Request), "a connection"), Rule: r.Rule, Reason: r.Reason}
+		n := remark.Denial{To: cmp.Or(toOf(&r.Request), "a connection"), Rule: r.Inside(), Reason: r.Reason}
 		if verdict == "failed" {
 			n.Rule, n.Reason = "", r.Error
 		}
