@@ -1,11 +1,13 @@
 package worktree
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -25,9 +27,11 @@ type Linked struct {
 }
 
 const (
-	// maxNear bounds the names at the top of a directory among which repositories are
-	// looked for.
-	maxNear = 4096
+	// maxLooked bounds the directories in which repositories are looked for, maxNear the names
+	// of one of them, and maxNames those of all.
+	maxLooked = 2048
+	maxNear   = 4096
+	maxNames  = 64 << 10
 	// maxLists bounds the repositories, each of which takes a mount.
 	maxLists = 16
 	// maxEntries bounds those of a list that are read.
@@ -36,9 +40,9 @@ const (
 	maxOwn = 64
 )
 
-// findLinked finds the lists of the repositories that git would use in a directory, in one
-// that lies in it, or as a submodule. Deeper ones are not looked for. All of it is hostile:
-// what is named is below the directory, over no link, when it is looked at.
+// findLinked finds the lists of the repositories that git would use in a directory, or in any
+// below it, also as a submodule. All of it is hostile: what is named is below the directory,
+// over no link, when it is looked at.
 func (r Rules) findLinked(d *Directory) (found []Linked) {
 	_ = r.asUser(func() error {
 		found = looking{d.File, r.Linked}.lists()
@@ -55,7 +59,7 @@ type looking struct {
 
 func (l looking) lists() (found []Linked) {
 	seen := map[string]bool{}
-	near, cut := l.near()
+	near, cut := l.repositories()
 	for _, at := range near {
 		common := l.gitDir(at)
 		if common == "" || seen[common] {
@@ -78,7 +82,7 @@ func (l looking) lists() (found []Linked) {
 		found = append(found, list)
 	}
 	if cut != "" {
-		found = append(found, Linked{List: cut, Why: fmt.Sprintf("only the first %d names there were looked at", maxNear)})
+		found = append(found, Linked{List: cut, Why: fmt.Sprintf("not all below it was looked at: it is more than %d directories, or %d names in one of them", maxLooked, maxNear)})
 	}
 	return found
 }
@@ -101,18 +105,42 @@ func (l looking) isDir(path string) (there, link bool) {
 	return true, link
 }
 
-// near are the directories that may have a repository, the top first; cut is one of
-// which not all names were looked at.
-func (l looking) near() (all []string, cut string) {
-	all = []string{"."}
-	for _, above := range []string{".", ".git/modules"} {
-		list := l.names(above, maxNear+1)
-		if len(list) > maxNear {
-			list, cut = list[:maxNear], above
+// What is not looked into: directories that programs fill, in which nobody has a repository,
+// and in a git directory those that are git's alone.
+var (
+	heavy  = []string{"node_modules", "__pycache__", ".venv", ".tox"}
+	gitOwn = []string{"objects", "refs", "logs", "hooks", "info", "branches", "rr-cache", "lfs"}
+)
+
+// repositories are the directories that may have a repository or be one, those nearest to the
+// top first; cut is one of which not all was looked at, "" for none. Submodules are found where
+// git nests them, in directories that are called as they are.
+func (l looking) repositories() (all []string, cut string) {
+	left := maxNames
+	for next, looked := []string{"."}, 0; len(next) > 0; looked++ {
+		at := next[0]
+		next = next[1:]
+		if looked == maxLooked || left == 0 {
+			return all, cmp.Or(cut, filepath.Dir(at))
 		}
-		for _, e := range list {
-			if e.IsDir() {
-				all = append(all, filepath.Join(above, e.Name()))
+		most := min(left, maxNear)
+		entries := l.names(at, most+1)
+		if len(entries) > most {
+			entries, cut = entries[:most], cmp.Or(cut, at)
+		}
+		left -= len(entries)
+		has := map[string]bool{}
+		for _, e := range entries {
+			has[e.Name()] = true
+		}
+		bare := has["HEAD"] && has["objects"] && has["refs"]
+		if bare || has[".git"] || len(entries) == 0 { // one that cannot be listed may have one
+			all = append(all, at)
+		}
+		for _, e := range entries {
+			git := bare || has["HEAD"] && has["commondir"]
+			if e.IsDir() && !slices.Contains(heavy, e.Name()) && (!git || !slices.Contains(gitOwn, e.Name())) {
+				next = append(next, filepath.Join(at, e.Name()))
 			}
 		}
 	}

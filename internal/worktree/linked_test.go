@@ -43,6 +43,13 @@ func TestLinked(t *testing.T) {
 		{"bare below, another place", repo + "git clone -q --bare . ../p/.bare && cd ../p && echo \"gitdir: $PWD/.bare\" >.git && git worktree add -q main2", "p", "/workspace", []string{".bare/worktrees []"}},
 		{"by a link", repo + "git worktree add -q ../x && mv .git real && ln -s real .git", "repo", "", []string{"real/worktrees []"}},
 		{"a submodule", "git init -q sub && git -C sub commit -q --allow-empty -m one && " + repo + "git -c protocol.file.allow=always submodule --quiet add ../sub sub && git -C sub worktree add -q ../../x", "repo", "", []string{".git/modules/sub/worktrees []"}},
+		{"a submodule in a directory", "git init -q sub && git -C sub commit -q --allow-empty -m one && " + repo + "git -c protocol.file.allow=always submodule --quiet add ../sub vendor/in/foo && git -C vendor/in/foo worktree add -q $PWD/../x", "repo", "", []string{".git/modules/vendor/in/foo/worktrees []"}},
+		{"a submodule of a submodule", "git init -q sub && git -C sub commit -q --allow-empty -m one && git init -q mid && git -C mid -c protocol.file.allow=always submodule --quiet add ../sub deep/sub && git -C mid commit -qm two && " + repo + "git -c protocol.file.allow=always submodule --quiet add ../mid mid && git -c protocol.file.allow=always submodule --quiet update --init --recursive && git -C mid/deep/sub worktree add -q $PWD/../x", "repo", "", []string{".git/modules/mid/modules/deep/sub/worktrees []"}},
+		{"a submodule of a linked worktree", "git init -q sub && git -C sub commit -q --allow-empty -m one && " + repo + "git -c protocol.file.allow=always submodule --quiet add ../sub sub && git commit -qm two && git worktree add -q ../w && cd ../w && git -c protocol.file.allow=always submodule --quiet update --init && git -C sub worktree add -q $PWD/../x", "repo", "", []string{".git/worktrees []", ".git/worktrees/w/modules/sub/worktrees []"}},
+		{"deep", "mkdir -p top/packages/in && cd top/packages/in && " + repo + "git worktree add -q $PWD/../../../../x", "top", "", []string{"packages/in/repo/.git/worktrees []"}},
+		{"below what looks like git's own", "mkdir -p top/objects/refs && cd top/objects/refs && " + repo + "git worktree add -q $PWD/../../../../x", "top", "", []string{"objects/refs/repo/.git/worktrees []"}},
+		{"below a bare one", "git init -q --bare b && mkdir b/in && cd b/in && " + repo + "git worktree add -q $PWD/../../../x", "b", "", []string{"in/repo/.git/worktrees []"}},
+		{"in what npm fills", "mkdir -p top/node_modules && cd top/node_modules && " + repo + "git worktree add -q ../../../x", "top", "", nil},
 		{"the list is a link", repo + "git worktree add -q ../x && mv .git/worktrees .git/w && ln -s w .git/worktrees", "repo", "", []string{".git/worktrees [] a link leads there"}},
 		{"the list is a file", repo + "touch .git/worktrees", "repo", "", nil},
 		{"the list is a link from the root", repo + "git worktree add -q ../x && mv .git/worktrees .git/w && ln -s $PWD/.git/w .git/worktrees", "repo", "", []string{".git/worktrees [] a link leads there"}},
@@ -119,7 +126,10 @@ func TestLinkedMany(t *testing.T) {
 		last(t, make(t, 18, "%d/.git/worktrees"), "/w", 17, "more than 16 repositories")
 	})
 	t.Run("names", func(t *testing.T) {
-		last(t, make(t, 4097, "%d"), "/w", 1, "only the first 4096 names")
+		last(t, make(t, 4097, "in/%d"), "/w", 1, "in [] not all below it was looked at")
+	})
+	t.Run("directories", func(t *testing.T) {
+		last(t, make(t, 2048, "%d"), "/w", 1, ". [] not all below it was looked at")
 	})
 	t.Run("of its own", func(t *testing.T) {
 		base := make(t, 65, ".git/worktrees/%d")

@@ -39,15 +39,20 @@ const lockReason = "a worktree of the host, not in this session\n"
 // It is help against accidents and no wall, since a session can write all else of .git. A
 // host that cannot do it gets a note.
 func (d *detaching) keepLinked() {
-	lists := d.Worktree.Linked
+	var lists []sandbox.Linked
+	for _, l := range d.Worktree.Linked {
+		if l.Why != "" {
+			d.note(l.Note(l.Why))
+			continue
+		}
+		lists = append(lists, l)
+	}
 	if len(lists) == 0 {
 		return
 	}
 	uppers, err := d.linkedUppers(len(lists))
 	for i, l := range lists {
 		switch {
-		case l.Why != "":
-			d.note(l.Note(l.Why))
 		case err != nil:
 			d.note(l.Note(err.Error()))
 		default:
