@@ -58,8 +58,7 @@ func makeCheckpoint(ctx context.Context, a *app, args []string) error {
 }
 
 func printCheckpoints(ctx context.Context, a *app, ref string) error {
-	c := a.client()
-	return a.withSession(ctx, c, ref, func(session string) error {
+	return a.look(ctx, ref, func(c *client.Client, session string) error {
 		l, err := c.Checkpoints(ctx, session)
 		if err != nil {
 			return err

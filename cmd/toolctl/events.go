@@ -19,7 +19,7 @@ type eventsCommand struct {
 	*app
 	session, kind, after string
 	follow               bool
-	tenants              bool // there is more than one tenant, and a column for it
+	tenants              bool // there is another tenant than one's own, and a column for it
 }
 
 func newEventsCommand(a *app) *cobra.Command {
@@ -61,7 +61,7 @@ func (s *eventsCommand) run(ctx context.Context) error {
 		q := client.EventQuery{Session: session, Type: s.kind, After: s.after, Stored: !s.follow, AllTenants: true}
 		if s.wantsAll() && s.format == formatTable {
 			usage, err := c.Usage(ctx) // admins alone get it
-			s.tenants = err == nil && len(usage) > 1
+			s.tenants = err == nil && slices.ContainsFunc(usage, func(u client.TenantUsage) bool { return s.stranger(u.Tenant) })
 		}
 		others, shown := 0, 0
 		show := func(e client.Event) error {

@@ -119,8 +119,7 @@ type learned struct {
 }
 
 func (a *app) learn(ctx context.Context, ref string) error {
-	c := a.client()
-	return a.withSession(ctx, c, ref, func(session string) error {
+	return a.look(ctx, ref, func(c *client.Client, session string) error {
 		n, err := c.SessionNetwork(ctx, session)
 		if err != nil {
 			return err

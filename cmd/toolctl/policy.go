@@ -84,13 +84,12 @@ func (s *policyExplainCommand) verdict(ctx context.Context, tool, text string) (
 		}
 		return v, nil
 	}
-	c := s.client()
-	input, err := askedInput(ctx, c, tool, text)
+	input, err := askedInput(ctx, s.client(), tool, text)
 	if err != nil {
 		return nil, err
 	}
 	var v *client.PolicyVerdict
-	err = s.withSession(ctx, c, s.session, func(session string) error {
+	err = s.look(ctx, s.session, func(c *client.Client, session string) (err error) {
 		v, err = c.ExplainPolicy(ctx, client.PolicyExplain{Tool: tool, Input: input, Profile: s.profile, Session: session})
 		return err
 	})

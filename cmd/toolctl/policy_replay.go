@@ -50,10 +50,9 @@ func (s *policyReplayCommand) run(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	c := s.client()
 	progress := s.progress("judging recorded calls")
 	var r *client.PolicyReplayed
-	err = s.withSession(ctx, c, s.session, func(session string) error {
+	err = s.look(ctx, s.session, func(c *client.Client, session string) (err error) {
 		r, err = c.ReplayPolicy(ctx, client.PolicyReplay{
 			Rules: rules, Name: path, Session: session, Tenant: s.tenant, Since: s.since, Limit: s.limit,
 		})

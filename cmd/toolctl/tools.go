@@ -26,8 +26,7 @@ descriptions and JSON Schemas; --format prints them as JSON in the shape that a
 provider's API takes.`,
 		Example: "  toolctl tools\n  toolctl tools --profile review --all\n  toolctl tools --session review -o json\n  toolctl tools --format anthropic > tools.json",
 		RunE: func(c *cobra.Command, _ []string) error {
-			cl := a.client()
-			return a.withSession(c.Context(), cl, q.Session, func(session string) error {
+			return a.look(c.Context(), q.Session, func(cl *client.Client, session string) error {
 				q.Session = session
 				if format != "" {
 					defs, err := cl.ToolsFormat(c.Context(), q, format)

@@ -45,8 +45,7 @@ CALL it exits with 0 when the session has ended and with 1 when it was lost. Aft
 }
 
 func wait(ctx context.Context, a *app, args []string) error {
-	cl := a.client()
-	return a.withSession(ctx, cl, args[0], func(ref string) error {
+	return a.look(ctx, args[0], func(cl *client.Client, ref string) error {
 		if len(args) == 1 {
 			return waitSession(ctx, a, cl, ref)
 		}

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/toold/toold/internal/testrig"
+)
+
+// runbook has the commands of docs/operations.md's table of alerts with what an admin must see of a session
+// of another tenant when they are typed as they stand there; "" where they are about the host.
+var runbook = map[string]string{
+	"toolctl config check":                                  "",
+	"toolctl doctor --probe":                                "probed",
+	"toolctl doctor":                                        "",
+	"toolctl gc --dry-run":                                  "",
+	"toolctl gc":                                            "",
+	"toolctl gc --records":                                  "",
+	"toolctl image rm IMAGE":                                "no such image",
+	"toolctl session list --all":                            "over .* ci",
+	"toolctl session list":                                  "review .* ci",
+	"toolctl session logs SESSION":                          "cat /nosuch",
+	"toolctl events --type 'call.*'":                        "ci +call.error +SESSION",
+	"toolctl audit tail":                                    "SESSION",
+	"toolctl policy explain bash COMMAND --session SESSION": "config.toml:",
+	"toolctl approvals watch":                               "SESSION",
+	"toolctl top":                                           "SESSION.* ci",
+	"toolctl usage":                                         "ci ",
+	"toolctl network log SESSION":                           "opened no connections",
+}
+
+// TestRunbook types what docs/operations.md says for each alert, on a daemon whose sessions are another
+// tenant's than the admin's.
+func TestRunbook(t *testing.T) {
+	t.Parallel()
+	manual, err := os.ReadFile("../../docs/operations.md")
+	testrig.Must(t, err)
+	_, table, _ := strings.Cut(string(manual), "\n### What the alerts mean\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	config := filepath.Join(t.TempDir(), "config.toml")
+	testrig.Must(t, os.WriteFile(config, []byte(`
+[daemon]
+socket_group = "nogroup"
+[permission.bash]
+"*" = "ask"
+"cat *" = "allow"
+[tenant.ci]
+uids = [40001]
+`), 0o600))
+	r := newDaemon(t, "--config", config)
+	as := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(programs, "toolctl"), args...)
+		cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH"), "TOOLD_SOCKET=" + r.socket}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 40001, Gid: 65534}}
+		return cmd
+	}
+	for _, args := range [][]string{
+		{"session", "create", "--name", "over"}, {"session", "rm", "over"}, {"session", "create", "--name", "review"},
+		{"call", "review", "bash", "cat /nosuch"}, {"call", "review", "nosuch", "{}"}, {"call", "review", "bash", "echo asked", "--wait", "0"},
+	} {
+		if text, err := as(args...).CombinedOutput(); err != nil && !strings.Contains(string(text), "nosuch") {
+			t.Fatalf("%q: %v, %s", args, err, text)
+		}
+	}
+	session := strings.TrimSpace(r.toolctl(t, "--tenant", "ci", "session", "list", "-o", "name"))
+	places := strings.NewReplacer("SESSION", session, "COMMAND", "ls", "IMAGE", "nosuch", "'", "")
+
+	told := map[string]bool{}
+	for _, span := range regexp.MustCompile("`(toolctl [^`]*)`").FindAllStringSubmatch(table, -1) {
+		told[span[1]] = true
+	}
+	const probes = "toolctl doctor --probe" // the last: it makes calls, and what it finds is this machine's
+	for _, command := range append(slices.DeleteFunc(slices.Sorted(maps.Keys(told)), func(c string) bool { return c == probes }), probes) {
+		shows, ok := runbook[command]
+		if !ok {
+			t.Errorf("nothing is said here of %q", command)
+		}
+		args := strings.Fields(places.Replace(command))[1:]
+		key, after := "", ""
+		switch command {
+		case "toolctl top", "toolctl approvals watch":
+			key, after = "q", session
+		case "toolctl audit tail": // what is installed has it where it is looked for
+			args = append(args, filepath.Join(r.dir, "state/audit"))
+		case "toolctl config check":
+			args = append(args, config)
+		}
+		text, exit := r.pressed(t, 200, after, key, args...)
+		if exit != 0 && args[0] != "image" && command != probes || strings.TrimSpace(text) == "" {
+			t.Errorf("%q exits with %d and\n%s", command, exit, text)
+		}
+		if !regexp.MustCompile(places.Replace(shows)).MatchString(text) {
+			t.Errorf("%q does not show %q:\n%s", command, shows, text)
+		}
+	}
+	for command := range runbook {
+		if !told[command] {
+			t.Errorf("docs/operations.md does not have %q", command)
+		}
+	}
+}
