@@ -105,7 +105,8 @@ func optionValue(c *scanner, k *call, option string, w word, from int) {
 	text, is := textOptions[option]
 	if !is || k.name != "curl" {
 		if !isURL(rest.value) {
-			c.resolve(k.dirs, w.text, rest, false)
+			// git's commands that show something may be allowed whatever they are given, as echo may.
+			c.resolve(k.dirs, w.text, rest, option == "--output" && k.name == "git")
 		}
 		if _, value, is := strings.Cut(rest.value, "="); is && w.fixed {
 			named.value = strings.TrimSpace(value)

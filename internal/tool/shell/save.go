@@ -164,11 +164,18 @@ var saved = setOf(
 	"docker compose up", "docker images", "docker info", "docker inspect", "docker logs", "docker ps", "docker version",
 )
 
-// destroys are those of them that take away what may not come back, or end what runs. They are
-// saved with their arguments: a yes to one is none to all.
+// destroys are those of them by which something may be gone that does not come back, or that end what
+// runs, also where only some option or operand does so (git branch -D, uniq IN OUT): a pattern with
+// any arguments would cover those. They are saved with their arguments: a yes to one is none to all.
+// TestKindsThatDestroy has the reason for each kind, and for each that is not here.
 var destroys = setOf(
-	"chgrp", "chmod", "chown", "dd", "kill", "pkill", "rm", "rmdir", "shred", "truncate", "unlink",
-	"docker compose down", "git clean", "git gc", "git notes remove", "git reflog", "git reset", "git restore", "git rm", "git stash clear", "git stash drop",
+	"chgrp", "chmod", "chown", "cp", "dd", "file", "gofmt", "gunzip", "gzip", "kill", "ln", "mv", "pkill", "rm", "rmdir", "ruff", "shred", "shuf",
+	"tee", "tree", "truncate", "tsc", "uniq", "unlink", "unzip", "xxd", "xz", "zstd",
+	"docker compose down", "docker compose restart", "docker compose stop", "docker compose up",
+	"gh issue comment", "gh pr comment", "go mod edit", "go mod vendor", "npm ci",
+	"git apply", "git bisect reset", "git bisect start", "git branch", "git checkout", "git cherry-pick", "git clean", "git format-patch", "git gc",
+	"git merge", "git mv", "git notes remove", "git reflog", "git reset", "git restore", "git revert", "git rm", "git stash clear", "git stash drop",
+	"git stash pop", "git switch", "git symbolic-ref", "git tag", "git worktree add",
 )
 
 // repeatable reports whether the line of the command k, of no kind that is known, says all that is

@@ -135,3 +135,69 @@ func TestDestroyersAreSavedExactly(t *testing.T) {
 		}
 	}
 }
+
+// classes has every kind of command that can be offered, with the reason why any arguments of it may
+// be saved, or why they may not. A new kind must be put in one of them.
+var classes = []struct {
+	destroys   bool
+	why, kinds string
+}{
+	{false, "it is of the shell, or says something; what its output overwrites is judged as an edit", ": cd echo false popd printf pushd pwd test true type umask wait yes sleep seq"},
+	{false, "it reads, and has neither option nor operand that names a file to write", "base32 base64 basename b2sum bzcat cat cksum cmp column comm cut df diff dirname du egrep expand fgrep fmt fold grep head hexdump join jq " +
+		"ls md5sum nl od paste readelf readlink realpath rev sha1sum sha224sum sha256sum sha384sum sha512sum stat strings sum tac tail tr tsort unexpand wc xzcat zcat"},
+	{false, "it makes what is not there, and fails or changes nothing but the time where it is", "link mkdir mkfifo mktemp touch"},
+	{false, "it says something about the system; what it could set needs rights that no tool has", "arch cal date expr factor free groups hostname id nproc numfmt pgrep printenv ps tty uname uptime users whereis which who whoami"},
+	{false, "it reads the repository; what --output names is judged as an edit", "git annotate|git blame|git cat-file|git check-ignore|git count-objects|git describe|git diff|git diff-tree|git for-each-ref|" +
+		"git fsck|git log|git ls-files|git ls-tree|git merge-base|git rev-list|git rev-parse|git shortlog|git show|git show-ref|git status|git version|git bisect log|git notes list|git notes show|git stash list|git stash show|git worktree list"},
+	{false, "it adds to the repository, where all that was before stays", "git add|git commit|git hash-object|git notes add|git notes append|git stash push"},
+	{false, "it changes the worktree where that has no changes that would be lost, and refuses elsewhere", "git bisect bad|git bisect good|git bisect new|git bisect old|git bisect skip|git stash apply"},
+	{false, "it says, or creates, on the server", "gh issue create|gh issue list|gh issue view|gh pr checks|gh pr create|gh pr diff|gh pr list|gh pr status|gh pr view|gh run list|gh run view|gh run watch"},
+	{false, "it runs what the project says, which may do anything by itself, so that no option adds to that", "cargo build|cargo check|cargo clippy|cargo doc|cargo test|dotnet build|dotnet test|go build|go test|npm run …|npm test|pnpm run …|pnpm test|pytest|yarn build|yarn lint|yarn test|docker compose build"},
+	{false, "it changes how sources are laid out, and not what they say", "black|cargo fmt|go fmt|goimports"},
+	{false, "it says something about sources and modules, or fetches modules that the sources name", "go doc|go mod download|go mod graph|go mod tidy|go mod verify|go mod why|go version|go vet|npm ls|shellcheck|staticcheck"},
+	{false, "it says something of containers", "docker compose logs|docker compose ps|docker images|docker info|docker inspect|docker logs|docker ps|docker version"},
+
+	{true, "it removes files, or what is in them", "rm rmdir shred truncate unlink dd"},
+	{true, "it overwrites the file that an operand or option names", "cp ln mv shuf tee tree tsc uniq unzip xxd zstd file"},
+	{true, "it removes the file that it has packed or unpacked", "gzip gunzip xz"},
+	{true, "it takes rights away, and what they were is not on record", "chgrp chmod chown"},
+	{true, "it ends or replaces what runs", "kill|pkill|docker compose down|docker compose restart|docker compose stop|docker compose up"},
+	{true, "it removes or overwrites files of the worktree that may be in no commit", "git apply|git checkout|git clean|git mv|git reset|git restore|git rm|git switch|git format-patch|npm ci"},
+	{true, "its --abort or --skip resets the worktree", "git cherry-pick|git merge|git revert"},
+	{true, "it removes names, logs or objects of the repository, or moves them", "git bisect reset|git bisect start|git branch|git gc|git notes remove|git reflog|git stash clear|git stash drop|git stash pop|git symbolic-ref|git tag|git worktree add"},
+	{true, "it has an option that takes back what was said on the server", "gh issue comment|gh pr comment"},
+	{true, "it rewrites what sources or go.mod say, or removes a directory that an option names", "gofmt|go mod edit|go mod vendor|ruff"},
+}
+
+// TestKindsThatDestroy: each kind that can be offered is in one class, and saved as that says.
+func TestKindsThatDestroy(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]bool)
+	for _, class := range classes {
+		split := strings.Fields
+		if strings.Contains(class.kinds, "|") {
+			split = func(s string) []string { return strings.Split(s, "|") }
+		}
+		for _, kind := range split(class.kinds) {
+			if !saved[kind] || seen[kind] {
+				t.Errorf("%q is not saved, or stands in two classes", kind)
+			}
+			if seen[kind] = true; destroys[kind] != class.destroys {
+				t.Errorf("%q is saved as one that destroys: %v; but %s", kind, destroys[kind], class.why)
+			}
+		}
+	}
+	for kind := range saved {
+		if !seen[kind] {
+			t.Errorf("%q can be offered, and stands in no class: say why any arguments of it may be saved, or why not", kind)
+		}
+	}
+	for _, text := range []string{
+		"git checkout .", "git branch -D x", "git branch", "git tag -d x", "git switch --discard-changes x", "git stash pop", "git symbolic-ref -d x", "mv a b", "cp a b", "ln -sf a b", "unzip -o x.zip", "tee f", "gzip f",
+		"xz f", "zstd --rm f", "uniq a b", "shuf -o f", "docker compose stop", "docker compose up -d", "git merge --abort", "git format-patch HEAD~3", "go mod vendor -o d", "git worktree add -B main d",
+	} {
+		if r := Scan(text, Options{}); r.Commands[0].Save != text {
+			t.Errorf("%q: offers %q", text, r.Commands[0].Save)
+		}
+	}
+}

@@ -199,6 +199,7 @@ func TestPaths(t *testing.T) {
 		{"a <b 2>c >>d &>e <>f >|g", []string{"b"}, []string{"c", "d", "e", "f", "g"}},
 		{"a >/dev/null 2>/dev/stderr </dev/null", nil, nil},
 		{"a >$x >&b", nil, []string{"", "b"}},
+		{"git diff --output=a x; git -C d log --outp b; git diff --output-indicator-new=c", []string{"a", "d", "b"}, []string{"a", "b"}},
 		// What is open for reading is written by its descriptor's name.
 		{"a <b >/dev/stdout 2>/dev/fd/2 3</dev/null", []string{"b"}, nil},
 		{"a 1<b >/dev/stdout", []string{"b"}, []string{""}},
@@ -339,13 +340,13 @@ func TestWeak(t *testing.T) {
 func TestSave(t *testing.T) {
 	for _, tc := range []struct{ text, want string }{
 		{"ls -l", "ls *"},
-		{"git checkout -b x", "git checkout *"},
+		{"git checkout -b x", "git checkout -b x"},
 		{"git -C a checkout x", ""},
-		{"git stash pop", "git stash pop *"},
+		{"git stash apply x", "git stash apply *"},
 		{"git", "git"},
 		{"npm run dev --port 1", "npm run dev *"},
 		{"npm test", "npm test *"},
-		{"docker compose up -d", "docker compose up *"},
+		{"docker compose logs -f", "docker compose logs *"},
 		{"docker ps", "docker ps *"},
 		{"python3.12 x.py", ""},
 		{"node -e x", ""},
