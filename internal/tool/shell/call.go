@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -103,6 +104,9 @@ func (c *scanner) run(k *call, text string) (ok, bad dirs) {
 		c.opaque("%s stands where no keyword is expected", first.value)
 	}
 	k.name = systemName(first.value)
+	if strings.HasPrefix(k.name, "git ") {
+		k.args, k.name = gitCommand(k.args, k.name), "git"
+	}
 	c.listed(k, text)
 	return c.effects(k)
 }
@@ -129,6 +133,12 @@ func (c *scanner) listed(k *call, text string) {
 	var also []string
 	if several {
 		also = c.otherReadings(k)
+	}
+	if git := gitProgram(k.name); git != "" {
+		as := call{name: "git", args: gitCommand(k.args, git)} // wherever it is installed
+		for _, n := range append([]int{0}, leadingOptions(&as)...) {
+			also = append(also, c.plainForm(slices.Concat(as.args[:1], as.args[1+n:]), k.redir, ""))
+		}
 	}
 	if declares[k.name] {
 		for _, w := range k.args[1:] {
@@ -219,12 +229,37 @@ func systemName(name string) string {
 	case "/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/local/bin/", "/usr/local/sbin/":
 		return base
 	case "/usr/lib/git-core/", "/usr/libexec/git-core/", "/usr/local/libexec/git-core/", "/lib/git-core/":
-		if kind, is := strings.CutPrefix(base, "git-"); is {
-			return "git " + kind
-		}
-		return base
+		return cmp.Or(gitProgram(name), base)
 	}
 	return name
+}
+
+// gitProgram is what a program of git's own is called, such as "git push", that is named by a path: those are
+// together in a directory called git-core. It is "" for others.
+func gitProgram(name string) string {
+	dir, base := path.Split(path.Clean(name))
+	if path.Base(dir) != "git-core" || !needsNoQuotes(base) {
+		return ""
+	}
+	if kind, is := strings.CutPrefix(base, "git-"); is {
+		return "git " + kind
+	}
+	if base == "git" {
+		return base
+	}
+	return ""
+}
+
+// gitCommand are the words of a command that begins with a program of git's own, with git called by its name, as
+// gitProgram gives it.
+func gitCommand(args []word, name string) []word {
+	all := make([]word, 0, len(args)+1)
+	for part := range strings.FieldsSeq(name) {
+		w := args[0]
+		w.text, w.value, w.bare = part, part, true
+		all = append(all, w)
+	}
+	return append(all, args[1:]...)
 }
 
 func needsNoQuotes(s string) bool {

@@ -115,6 +115,23 @@ func TestOptionsHideNoCommand(t *testing.T) {
 "kubectl get *" = "allow"`, "kubectl --context x get pods", policy.Deny},
 		{`"*" = "allow"
 "kubectl delete *" = "deny"`, "kubectl -n delete get pods", policy.Allow},
+		// git's own programs are git, wherever they are; what is allowed of git is not for what may be no git.
+		{`"*" = "allow"
+"git push *" = "deny"`, "/usr/lib/git-core/git-push x", policy.Deny},
+		{`"*" = "allow"
+"git push *" = "deny"`, "/opt/git/libexec/git-core/git-push x", policy.Deny},
+		{`"*" = "allow"
+"git push *" = "ask"`, `env "/opt/git-core/../git-core/git-push"  x`, policy.Ask},
+		{`"*" = "allow"
+"git push *" = "deny"`, "../libexec/git-core/git-push x", policy.Deny},
+		{`"*" = "allow"
+"git push *" = "deny"`, "/opt/git/libexec/git-core/git -C x push", policy.Deny},
+		{`"*" = "allow"
+"git stash drop *" = "deny"`, "/usr/lib/git-core/git-stash drop", policy.Deny},
+		{`"*" = "ask"
+"git status *" = "allow"`, "./git-core/git-status", policy.Ask},
+		{`"*" = "allow"
+"git push *" = "deny"`, "./git-push x", policy.Allow},
 	} {
 		if v := judge(t, registry, stackOf(t, "[permission.bash]\n"+tt.rules+"\n"), tt.text); v.Action != tt.want {
 			t.Errorf("%s with\n%s\nis %s by %s", tt.text, tt.rules, v.Action, v.Pattern)
