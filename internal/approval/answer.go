@@ -42,6 +42,9 @@ func (d *Desk) List(p auth.Principal, session, after string, limit int) (client.
 			break
 		}
 		v := a.Row.Approval
+		if p.Session != "" {
+			v = *a.ToAgent()
+		}
 		v.SelfOnce = v.SelfOnce && AtTerminal(&a.Row) // who asked may have left
 		list.Items = append(list.Items, v)
 	}

@@ -76,11 +76,15 @@ type Desk struct {
 type Pending struct {
 	Row       store.Approval // as it was asked; it does not change
 	Judgement *judge.Judgement
-	tell      func(typ string, data any) // to who listens to the call
-	reply     chan Reply                 // gets the one answer; capacity 1
-	again     chan struct{}              // says that the rules have changed; capacity 1
-	told      atomic.Bool                // it is on disk, so it may be seen and answered
-	over      <-chan struct{}            // closed when the call has ended: it takes no answer then
+	// Unreadable says why an agent may not see what its call makes of files: the rules do not let it
+	// read one of them. It is "" where it may; nil is always.
+	Unreadable func() string
+	// tell tells who listens to the call, and the agents among them toAgent.
+	tell  func(typ string, data, toAgent any)
+	reply chan Reply      // gets the one answer; capacity 1
+	again chan struct{}   // says that the rules have changed; capacity 1
+	told  atomic.Bool     // it is on disk, so it may be seen and answered
+	over  <-chan struct{} // closed when the call has ended: it takes no answer then
 
 	// mu is held while an answer is written, so that there is only one.
 	mu  sync.Mutex // guards the field below
@@ -89,7 +93,7 @@ type Pending struct {
 
 // NewPending makes a pending approval. tell tells who listens to the call, which over, closed, says
 // has ended.
-func NewPending(row store.Approval, j *judge.Judgement, tell func(typ string, data any), over <-chan struct{}) *Pending {
+func NewPending(row store.Approval, j *judge.Judgement, tell func(typ string, data, toAgent any), over <-chan struct{}) *Pending {
 	return &Pending{Row: row, Judgement: j, tell: tell, over: over, reply: make(chan Reply, 1), again: make(chan struct{}, 1)}
 }
 
@@ -106,7 +110,7 @@ func (p *Pending) late() bool {
 // Told lets it be seen and answered, and tells who listens to the call.
 func (p *Pending) Told() {
 	p.told.Store(true)
-	p.tell(client.EventApprovalAsked, &p.Row.Approval)
+	p.tell(client.EventApprovalAsked, &p.Row.Approval, p.ToAgent())
 }
 
 // Rejudge has the call be judged again.
@@ -277,7 +281,7 @@ func (d *Desk) Settle(p *Pending, r Reply) error {
 	p.end = true
 	d.remove(p)
 	d.keep(r.saved)
-	p.tell(client.EventApprovalReplied, said)
+	p.tell(client.EventApprovalReplied, said, said)
 	d.Replied(&row.Approval, r.How, row.Answered.Sub(row.Created))
 	p.reply <- r
 	return nil

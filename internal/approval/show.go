@@ -72,6 +72,29 @@ func Describe(row *store.Approval, j *judge.Judgement) {
 	}
 }
 
+// ToAgent is the approval as the holder of a session's token sees it: where the rules do not let the
+// session read what the call changes, nothing in it differs by what is in those files.
+func (p *Pending) ToAgent() *client.Approval {
+	why := ""
+	if p.Unreadable != nil {
+		why = p.Unreadable()
+	}
+	if why == "" {
+		return &p.Row.Approval
+	}
+	j := *p.Judgement
+	if j.Prep != nil {
+		prep := *j.Prep
+		prep.Diff = ""
+		j.Prep = &prep
+	}
+	row := p.Row
+	row.Env = slices.Clone(row.Env)
+	Describe(&row, &j)
+	row.Metadata["not_shown"] = why
+	return &row.Approval
+}
+
 // shownOf are the requests that need a yes without those that say a second time what
 // the one before them says: a command is asked for as it is written and in its
 // plain form, which are the same to a person where the same rule asks about both

@@ -15,8 +15,9 @@ import (
 )
 
 // again streams a call to somebody who asks for it once more by its key: where it
-// is, its output from where they have it, what happens meanwhile, and its end.
-func (s *Service) again(ctx context.Context, t *twin, o Options) (*client.Call, error) {
+// is, its output from where they have it, what happens meanwhile, and its end. An agent, who
+// has a session's token, is told of approvals what it may see.
+func (s *Service) again(ctx context.Context, t *twin, agent bool, o Options) (*client.Call, error) {
 	if t.live == nil {
 		r := stream.NewRerun(o.OnEvent, client.Event{Tenant: t.row.Tenant, Session: t.row.SessionID, Call: t.row.ID})
 		if err := r.Begin(o.After, s.streamsOf(t.row), t.row.Output.Total); err != nil {
@@ -38,10 +39,14 @@ func (s *Service) again(ctx context.Context, t *twin, o Options) (*client.Call, 
 	o.keep(c)
 	now := c.snapshot()
 	r.Event(r.Made(string(now.Status), now)) // before any output
-	l := c.stream.Follow(r.Event, c.snapshot)
+	l := c.stream.Follow(r.Event, agent, c.snapshot)
 	defer c.stream.Unfollow(l)
 	for _, p := range s.Approvals.PendingOf(c.id) {
-		r.Event(r.Made(client.EventApprovalAsked, &p.Row.Approval))
+		v := &p.Row.Approval
+		if agent {
+			v = p.ToAgent()
+		}
+		r.Event(r.Made(client.EventApprovalAsked, v))
 	}
 	if c.def.Streams {
 		if err := r.Live(ctx, c.out); err != nil && ctx.Err() == nil {

@@ -129,7 +129,29 @@ func (a asking) askedBefore(j *judge.Judgement, row *store.Approval) error {
 
 func newPending(c *Call, j *judge.Judgement, row store.Approval) *approval.Pending {
 	row.SelfApprove, row.SelfOnce = c.at.daemon.Approvals.Config().SelfApprove, approval.AtTerminal(&row)
-	return approval.NewPending(row, j, c.stream.Tell, c.done)
+	p := approval.NewPending(row, j, c.stream.TellApart, c.done)
+	p.Unreadable = func() string { return c.unreadable(j) }
+	return p
+}
+
+// unreadable says why the session may not see what a change makes of its files; "" where it may.
+func (c *Call) unreadable(j *judge.Judgement) string {
+	if j.Prep == nil || j.Inv.Tool.Command {
+		return ""
+	}
+	var files []string
+	for i := range j.Prep.Targets {
+		if j.Prep.Targets[i].Write {
+			files = append(files, j.Prep.Targets[i].Path)
+		}
+	}
+	if files == nil && j.Prep.Diff == "" {
+		return ""
+	}
+	if read := c.mayReadAll(files); read.Action != policy.Allow {
+		return judge.NotReadable(&read)
+	}
+	return ""
 }
 
 // await tells that the call waits, and waits.

@@ -13,7 +13,7 @@ import (
 func TestCutOffAndOver(t *testing.T) {
 	large := stream.Sender{Event: func(typ string, _ any) client.Event { return client.Event{Type: typ, Data: make([]byte, 2<<20)} }}
 	free := make(chan struct{})
-	l := large.Follow(func(client.Event) { <-free }, func() *client.Call { return &client.Call{} })
+	l := large.Follow(func(client.Event) { <-free }, false, func() *client.Call { return &client.Call{} })
 	for range 3 {
 		large.Tell("x", nil)
 	}

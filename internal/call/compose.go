@@ -292,14 +292,15 @@ func (t report) hostNote(w client.Worktree) string {
 func (t report) withoutUnreadable(r *run.Result) *run.Result {
 	v := *r
 	v.Quote = ""
-	read := t.mayReadAll(filesOf(r.Metadata))
+	read := t.c.mayReadAll(filesOf(r.Metadata))
 	if read.Action == policy.Allow {
 		v.Output += r.Quote
 		return &v
 	}
 	v.Output += "\n[content of the file is not shown: " + judge.NotReadable(&read) + "]"
 	v.Metadata = maps.Clone(r.Metadata)
-	// How many lines differ says how many of the new ones were there before.
+	// How many lines differ says how many of the new ones were there before, and the size whether
+	// their ends are those of the old ones.
 	v.Output = lineCounts.ReplaceAllString(v.Output, "")
 	withoutCounts(v.Metadata)
 	if files, ok := v.Metadata["files"].([]any); ok {
@@ -317,23 +318,24 @@ func (t report) withoutUnreadable(r *run.Result) *run.Result {
 	return &v
 }
 
-// lineCounts are how results say how many lines differ; older agents say "1 lines".
-var lineCounts = regexp.MustCompile(`[,:] \d+ lines? added, \d+ removed`)
+// lineCounts are how results say how large a file is now and how many lines differ; older agents say
+// "1 lines".
+var lineCounts = regexp.MustCompile(`(: \d+ bytes?)?[,:] \d+ lines? added, \d+ removed`)
 
 func withoutCounts(meta map[string]any) {
-	for _, k := range []string{"diff", "lines_added", "lines_removed"} {
+	for _, k := range []string{"diff", "lines_added", "lines_removed", "bytes"} {
 		delete(meta, k)
 	}
 }
 
 // mayReadAll is the first verdict that does not allow to read one of files.
-func (t report) mayReadAll(files []string) policy.Verdict {
+func (c *Call) mayReadAll(files []string) policy.Verdict {
 	read := policy.Verdict{Action: policy.Deny, Rule: "default", Reason: "it is not known which file it is"}
 	for _, path := range files {
 		if path == "" {
 			return policy.Verdict{Action: policy.Deny, Rule: "default", Reason: "it is not known which files they are"}
 		}
-		if read = t.judge.MayRead(t.c.profile, path); read.Action != policy.Allow {
+		if read = c.at.judge.MayRead(c.profile, path); read.Action != policy.Allow {
 			return read
 		}
 	}

@@ -117,7 +117,7 @@ func (s *Service) Call(ctx context.Context, p auth.Principal, sessionID string, 
 	g, err := s.sessions.Calls(ctx, p, sessionID)
 	if err != nil {
 		if row := s.made(ctx, p, sessionID, &r); row != nil && o.OnEvent != nil {
-			return s.again(ctx, &twin{row: row}, o)
+			return s.again(ctx, &twin{row: row}, p.Session != "", o)
 		} else if row != nil {
 			return &row.Call, nil
 		}
@@ -140,7 +140,7 @@ func (s *Service) Call(ctx context.Context, p auth.Principal, sessionID string, 
 	o.keep(c)
 	var l *stream.Listener
 	if o.OnEvent != nil {
-		l = c.stream.Follow(o.OnEvent, c.snapshot)
+		l = c.stream.Follow(o.OnEvent, p.Session != "", c.snapshot)
 		defer c.stream.Unfollow(l)
 	}
 	c.input = o.Input
@@ -152,7 +152,7 @@ func (s *Service) Call(ctx context.Context, p auth.Principal, sessionID string, 
 	v, err := c.await(ctx, r.WaitMillis, o.AbortOnDisconnect, l)
 	switch {
 	case c.twin != nil && o.OnEvent != nil:
-		v, err := s.again(ctx, c.twin, o)
+		v, err := s.again(ctx, c.twin, p.Session != "", o)
 		if err != nil {
 			err = s.Internal("stream a call again", err)
 		}

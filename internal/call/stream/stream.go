@@ -25,6 +25,7 @@ const (
 // is bounded, and a goroutine of its own calls it.
 type Listener struct {
 	fn    func(client.Event)
+	agent bool          // it holds a session's token
 	cut   chan struct{} // closed when it was too slow
 	ended chan struct{} // closed when fn is not called any more
 
@@ -168,6 +169,19 @@ func (s *Sender) Heard() bool {
 // Tell sends an event to who listens to this call. It does not wait for them.
 func (s *Sender) Tell(typ string, data any) { s.tellAs("", typ, data) }
 
+// TellApart is Tell for an event of which agents hear something else.
+func (s *Sender) TellApart(typ string, data, toAgent any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.listeners {
+		if l.agent {
+			l.put(s.Event(typ, toAgent), false)
+		} else {
+			l.put(s.Event(typ, data), false)
+		}
+	}
+}
+
 // tellAs is Tell for an event that a stream can be taken up after, by its id.
 func (s *Sender) tellAs(id, typ string, data any) {
 	s.mu.Lock()
@@ -257,10 +271,11 @@ func (s *Sender) send(stream string, offset int64, p []byte, hub bool) {
 // Restore says how much of stdout and stderr an earlier daemon has sent.
 func (s *Sender) Restore(told [2]int64) { s.told = told }
 
-// Follow adds a listener. It first hears where the call is, which now
+// Follow adds a listener, an agent or not. It first hears where the call is, which now
 // says, when that has begun.
-func (s *Sender) Follow(fn func(client.Event), now func() *client.Call) *Listener {
+func (s *Sender) Follow(fn func(client.Event), agent bool, now func() *client.Call) *Listener {
 	l := NewListener(fn)
+	l.agent = agent
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.listeners == nil {
