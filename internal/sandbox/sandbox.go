@@ -58,6 +58,8 @@ var (
 	ErrMountTarget = errors.New("mount_target_not_plain")
 	// ErrBusy: something uses what was to be replaced.
 	ErrBusy = errors.New("it is in use")
+	// ErrTorn: what was to be replaced may be missing.
+	ErrTorn = errors.New("the sandbox may have lost its worktree")
 )
 
 // HostError is a sandbox that could not be made for what the surroundings of toold
@@ -216,8 +218,8 @@ type Relaying interface {
 	// Relay puts the worktree that c says, and what it is compared with, into the place of
 	// those that are there; c's other mounts stay as they are. No process of the tools may
 	// be alive. ErrBusy: something still uses it; ErrMountTarget: one of those other mounts
-	// would have no place. In both cases the old worktree is in its place. After another error
-	// it may be missing. A daemon that dies here leaves what the next Relay goes on with.
+	// would have no place. ErrTorn: the old worktree may be missing; after all other errors it
+	// is in its place. A daemon that dies here leaves what the next Relay goes on with.
 	Relay(ctx context.Context, c *Claim) error
 }
 

@@ -88,13 +88,10 @@ func (d disks) open(_ context.Context, s *Session, pl *plan) error {
 	return nil
 }
 
-// diskFails is why a session may only read: a disk that it writes to has lost something of it, or is so
-// full that its worktree could not be laid anew. nil where it may write.
+// diskFails is why a session may only read: a disk that it writes to has lost something of it. nil where
+// none has.
 func diskFails(s *Session) error {
 	cfg := &s.daemon.cfg
-	if s.unlaid.Load() {
-		return errDiskFull
-	}
 	failed := s.daemon.disk.failed(s.id, func() []string {
 		all := cfg.Caches.SessionDisks(s.id)
 		if t, err := cfg.Trees.Get(s.id); err == nil && t.Disk != "" {
@@ -110,11 +107,7 @@ func diskFails(s *Session) error {
 
 const diskNote = ": calls may only read, and diff shows what is left; end it, and go on from its changes in mode overlay with toolctl fork"
 
-// These are why nothing may be written in a session.
-var (
-	errDiskFailed = errors.New("its disk has failed, mostly because the host's was full, and what was written last may be lost")
-	errDiskFull   = errors.New("its disk is full, so that a checkpoint that the daemon stopped at could not be finished")
-)
+var errDiskFailed = errors.New("its disk has failed, mostly because the host's was full, and what was written last may be lost")
 
 // furnish mounts the disks of a session, before a call that may write to them.
 func (s *Session) furnish() error {

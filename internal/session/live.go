@@ -19,8 +19,10 @@ import (
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/environ"
 	"github.com/toold/toold/internal/event"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -45,8 +47,8 @@ type Session struct {
 	agent agent.Runner
 	// promised is the size of the disk that it may still get.
 	promised atomic.Int64
-	// unlaid: its disk had no room for the worktree that it was to have when the daemon began.
-	unlaid atomic.Bool
+	// unlaid is why it does not have the worktree that it was to have when the daemon began; nil where it has.
+	unlaid atomic.Pointer[trees.UnlaidError]
 	heart  // watches over the agent
 	gauges // look at the tools
 
@@ -253,6 +255,12 @@ func (s *Session) snapshot(ctx context.Context) *client.Session {
 	v.Notes = append(v.Notes, cutOff(s.daemon.trees, &v)...)
 	if why := diskFails(s); v.State == client.SessionReady && why != nil {
 		v.Reason, v.Notes = string(run.ReasonDisk), append(v.Notes, why.Error()+diskNote)
+	}
+	if why := s.unlaid.Load(); v.State == client.SessionReady && why != nil {
+		v.Notes = append(v.Notes, unlaidNote(why))
+		if errors.Is(why, fault.Quota) {
+			v.Reason = string(run.ReasonDisk)
+		}
 	}
 	return &v
 }

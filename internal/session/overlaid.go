@@ -28,6 +28,9 @@ func (s *Session) Relays() error {
 	if err := diskFails(s); err != nil {
 		return err
 	}
+	if err := s.unlaid.Load(); err != nil {
+		return err
+	}
 	_, err := s.relaying()
 	return err
 }
@@ -57,6 +60,22 @@ func (s *Session) Relay(ctx context.Context, t *layers.Tree, o *sandbox.Overlay)
 	}})
 }
 
+// layAgain gives a session the worktree that it was to have when the daemon began, where it could not be given that
+// then, and cannot be still.
+func layAgain(ctx context.Context, s *Session) {
+	if s.unlaid.Load() == nil {
+		return
+	}
+	row := s.Row()
+	err := s.daemon.trees.Again(ctx, &row, s)
+	if why, still := errors.AsType[*trees.UnlaidError](err); still {
+		s.unlaid.Store(why)
+	} else if err == nil {
+		s.unlaid.Store(nil)
+		s.log.Info("the session has the worktree again that it was to have")
+	}
+}
+
 // overlaid are all sessions, for who answers about their worktrees.
 type overlaid struct{ m *Manager }
 
@@ -67,6 +86,7 @@ func (o overlaid) Find(ctx context.Context, p auth.Principal, idOrName string) (
 		return row, nil, err
 	}
 	lookAtSources(s, seeSources)
+	layAgain(ctx, s)
 	live := s.Row()
 	return &live, s, nil
 }

@@ -59,6 +59,11 @@ func (s *Session) Before(ctx context.Context, id, message string) (made call.Che
 		return made, fault.Sandbox.Errorf("session %s: %w; the call did not run", s.id, why).
 			Next("read what is left of it with calls that do not write; then free space on the host, end it and go on in a new session, for mode overlay with toolctl fork " + s.id)
 	}
+	layAgain(ctx, s)
+	if why := s.unlaid.Load(); why != nil {
+		kind, next := hintOf(why)
+		return made, kind.Errorf("session %s: %w; the call did not run", s.id, why).Next(next)
+	}
 	if err := s.furnish(); err != nil {
 		return made, err
 	}

@@ -42,13 +42,13 @@ func TestRealFullAtRecovery(t *testing.T) {
 		t.Fatal(err)
 	}
 	v, err := m.Get(t.Context(), owner, s.ID)
-	if err != nil || v.State != client.SessionReady || v.Reason != "disk" || !strings.Contains(strings.Join(v.Notes, "\n"), "its disk is full") {
+	if err != nil || v.State != client.SessionReady || v.Reason != "disk" || !strings.Contains(strings.Join(v.Notes, "\n"), "fills its disk") {
 		t.Fatalf("%+v, %v", v, err)
 	}
 	if c := realCall(t, m, s.ID, "read", object{"file_path": "one"}); c.IsError || c.Error != nil || !strings.Contains(c.Output, "one") {
 		t.Errorf("read: %q, %v", c.Output, c.Error)
 	}
-	if c := realCall(t, m, s.ID, "bash", object{"command": "echo two >one"}); c.Error == nil || !strings.Contains(c.Error.Message, "its disk is full") || c.Error.Hint == "" {
+	if c := realCall(t, m, s.ID, "bash", object{"command": "echo two >one"}); c.Error == nil || !strings.Contains(c.Error.Message, "fills its disk") || c.Error.Hint == "" {
 		t.Errorf("wrote: %q, %v", c.Output, c.Error)
 	}
 	if c, err := m.trees.Changes(t.Context(), owner, s.ID, client.DiffQuery{}); err != nil || c.Files != 1 {

@@ -57,9 +57,9 @@ func (l *life) takeOver(ctx context.Context, s *Session) (*agent.Welcome, error)
 	}
 	if row := s.Row(); row.Worktree.Mode == client.WorktreeOverlay {
 		err := l.trees.Recover(ctx, &row, s)
-		if errors.Is(err, trees.ErrFull) {
-			s.log.Warn("a session goes on with the worktree that it has, to be read: its disk is full", "error", err)
-			s.unlaid.Store(true)
+		if e, unlaid := errors.AsType[*trees.UnlaidError](err); unlaid {
+			s.log.Warn("a session goes on with the worktree that it has, to be read", "error", err)
+			s.unlaid.Store(e)
 			err = nil
 		}
 		return w, err

@@ -20,7 +20,8 @@ import (
 // the process whose /proc directory is proc: of that at aside, below which nothing is mounted,
 // and of that at tree. Mounts that lie in tree do so afterwards too. It fails with
 // sandbox.ErrBusy where something uses what is to go, and with sandbox.ErrMountTarget where the
-// new one has no place for a mount that lies in the old one; then that one is in its place.
+// new one has no place for a mount that lies in the old one; then that one is in its place. All
+// other errors are sandbox.ErrTorn.
 //
 // It may end at any moment without anything being lost: the old tree is moved over aside until
 // the new one is whole, so that either is always mounted somewhere in the namespace, and the
@@ -37,6 +38,9 @@ func Replace(proc *os.File, tree, aside Detached) error {
 		r := &replacing{proc: proc, root: root, tree: tree.Target, aside: aside.Target, step: func() {}}
 		return struct{}{}, r.replace(tree, aside)
 	})
+	if err != nil && !errors.Is(err, sandbox.ErrBusy) && !errors.Is(err, sandbox.ErrMountTarget) {
+		err = fmt.Errorf("%w: %w", sandbox.ErrTorn, err)
+	}
 	return err
 }
 

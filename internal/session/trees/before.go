@@ -8,6 +8,8 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/worktree/layers"
 )
@@ -122,6 +124,26 @@ func (s *Service) before(ctx context.Context, row *store.Session, live Live, c l
 		s.messages.Store(row.ID, c.Message)
 	}
 	return v.ID, nil
+}
+
+// Again is Recover for a session that goes on with the worktree that it had. It does nothing while calls run.
+func (s *Service) Again(ctx context.Context, row *store.Session, live Live) error {
+	unlock, err := s.locks.take(ctx, row.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	quiet, cancel := context.WithTimeout(ctx, beforeTime)
+	defer cancel()
+	resume, err := live.Still(quiet)
+	if err != nil {
+		return err
+	}
+	defer resume()
+	if err = s.Recover(context.WithoutCancel(ctx), row, live); errors.Is(err, sandbox.ErrTorn) {
+		live.Lose(plain.Cause(err))
+	}
+	return err
 }
 
 // dropOldest keeps the checkpoints that were made by themselves within their bound.

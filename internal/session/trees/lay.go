@@ -77,7 +77,11 @@ func layable(x *subject) error {
 	if x.live == nil {
 		return nil
 	}
-	if err := x.live.Relays(); err != nil {
+	err := x.live.Relays()
+	if _, unlaid := errors.AsType[*UnlaidError](err); unlaid {
+		return err
+	}
+	if err != nil {
 		return fault.Conflict.Errorf("session %s: %w", x.row.ID, err).Next("end the session: its changes stay, and can be applied, discarded and forked then")
 	}
 	return nil
@@ -91,8 +95,7 @@ func (x *subject) lay(ctx context.Context, before *layers.Tree) error {
 	}
 	x.Step("stored")
 	err := x.tryLay(context.WithoutCancel(ctx)) // what is decided is carried out, whoever waits
-	switch {
-	case err == nil:
+	if err == nil {
 		x.Step("laid")
 		laid := *x.tree
 		laid.Unlaid = false
@@ -101,30 +104,47 @@ func (x *subject) lay(ctx context.Context, before *layers.Tree) error {
 			x.owe(x.tree)
 		}
 		return unwritten(err)
-	case errors.Is(err, sandbox.ErrBusy):
-		err = fault.Conflict.Errorf("the worktree of session %s is in use: %w", x.row.ID, err).Next("end what runs in it, then try again")
-	case errors.Is(err, sandbox.ErrMountTarget):
-		err = fault.Conflict.Errorf("session %s: what is mounted in its worktree would have no place there: %w", x.row.ID, err).Next("make its directory in the source again, then try again")
-	case errors.Is(err, unix.ENOSPC):
-		err = full(x.row.ID)
-	case DiskFailed(err) != nil: // the sandbox goes on with what it has, to be read
-	case errors.Is(err, beneath.ErrStuck): // nothing was begun
-		err = fault.Overloaded.Errorf("the source of session %s: %w", x.row.ID, err).Next("see that what serves its file system works, then try again")
-	case errors.Is(err, ErrSource): // nothing was begun
-		err = fault.Conflict.Errorf("session %s: %w", x.row.ID, err).
-			Next("put the directory back that the session began with, and try again; toolctl diff " + x.row.ID + " gives its changes as a patch meanwhile")
-	default:
+	}
+	why := hindered(x.row.ID, err)
+	x.log.Warn("lay the worktree of a session anew", "session", x.row.ID, "error", err)
+	if why == nil {
 		x.live.Lose("its worktree could not be laid anew: " + plain.Cause(err))
-		x.log.Error("lay the worktree of a session anew", "session", x.row.ID, "error", err)
 		return fault.Over.Errorf("session %s is lost, since its sandbox could not be given the worktree: %s", x.row.ID, plain.Cause(err)).
 			Next("its changes are still there: do the same to them, or toolctl diff, apply, discard, fork")
 	}
+	err = why
 	x.tree = before
 	if e := x.store.Put(before); e != nil {
 		x.owe(before)
 		err = errors.Join(err, unwritten(e))
 	}
 	return err
+}
+
+// hindered is why a worktree could not be laid, for clients, where the sandbox still has the one that it
+// had. nil: it may have none.
+func hindered(session string, err error) error {
+	switch {
+	case Unwritten(err):
+		return unwritten(err)
+	case errors.Is(err, sandbox.ErrBusy):
+		return fault.Conflict.Errorf("the worktree of session %s is in use: %w", session, err).Next("end what runs in it, then try again")
+	case errors.Is(err, sandbox.ErrMountTarget):
+		return fault.Conflict.Errorf("session %s: what is mounted in its worktree would have no place there: %w", session, err).Next("make its directory in the source again, then try again")
+	case errors.Is(err, beneath.ErrStuck):
+		return fault.Overloaded.Errorf("the source of session %s: %w", session, err).Next("see that what serves its file system works, then try again")
+	case errors.Is(err, ErrSource):
+		return fault.Conflict.Errorf("session %s: %w", session, err).
+			Next("put the directory back that the session began with, and try again; toolctl diff " + session + " gives its changes as a patch meanwhile")
+	case errors.Is(err, unix.ENOSPC):
+		return full(session)
+	case DiskFailed(err) != nil:
+		return DiskFailed(err)
+	case errors.Is(err, sandbox.ErrTorn):
+		return nil
+	}
+	return fault.Overloaded.Errorf("the worktree of session %s could not be laid anew: %s", session, plain.Cause(err)).
+		Next("put that right, then try again; toolctl diff " + session + " gives its changes as a patch meanwhile")
 }
 
 func (x *subject) tryLay(ctx context.Context) error {

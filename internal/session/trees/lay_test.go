@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/call/errand"
 	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/fault"
@@ -34,11 +36,12 @@ type one struct {
 	relays []error // what the next ones give, then nil
 	relaid int
 	told   []string
+	lost   string // why
 }
 
 func (o *one) Still(context.Context) (func(), error) { return func() {}, nil }
 func (o *one) Errand() (errand.Errand, error)        { return errand.Errand{}, errors.New("no agent") }
-func (o *one) Lose(string)                           {}
+func (o *one) Lose(why string)                       { o.lost = why }
 
 func (o *one) Relays() error { return o.none }
 
@@ -320,7 +323,7 @@ func TestDiskFailed(t *testing.T) {
 		s, o := newOne(t)
 		before := o.change(t)
 		o.relays = []error{fmt.Errorf("upper layer: %w", failed)}
-		if _, err := s.Checkpoint(t.Context(), auth.Principal{Admin: true}, "ses_1", client.CheckpointCreate{}); DiskFailed(err) == nil {
+		if _, err := s.Checkpoint(t.Context(), auth.Principal{Admin: true}, "ses_1", client.CheckpointCreate{}); !errors.Is(err, fault.Sandbox) {
 			t.Errorf("got %v", err)
 		}
 		if after, err := o.store.Get("ses_1"); err != nil || !reflect.DeepEqual(after, before) {
@@ -332,8 +335,70 @@ func TestDiskFailed(t *testing.T) {
 		o.relays = []error{fmt.Errorf("upper layer: %w", failed)}
 		row := &store.Session{}
 		row.ID = "ses_1"
-		if err := s.Recover(t.Context(), row, o); err != nil {
+		if err := s.Recover(t.Context(), row, o); !errors.Is(err, fault.Sandbox) || !unlaid(err) {
 			t.Errorf("after a restart: %v", err)
+		}
+	}
+}
+
+func unlaid(err error) bool {
+	_, ok := errors.AsType[*UnlaidError](err)
+	return ok
+}
+
+// TestHindered: what keeps a worktree from being laid loses no session, as long as its sandbox has the one
+// that it had, neither while its daemon lives nor when the next one begins; and it is laid once it can be.
+func TestHindered(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		kind fault.Kind // of what is said; "" where the session is lost
+	}{
+		{fmt.Errorf("%w: gone", ErrSource), fault.Conflict},
+		{fmt.Errorf("%w: %w", ErrSource, unix.EIO), fault.Conflict},
+		{fmt.Errorf("%w: %w", ErrSource, beneath.ErrStuck), fault.Overloaded},
+		{sandbox.ErrBusy, fault.Conflict},
+		{sandbox.ErrMountTarget, fault.Conflict},
+		{unix.ENOSPC, fault.Quota},
+		{unix.EROFS, fault.Sandbox},
+		{errors.New("the Engine does not answer"), fault.Overloaded},
+		{unix.EINVAL, fault.Overloaded},
+		{fmt.Errorf("%w: %w", sandbox.ErrTorn, unix.EINVAL), ""},
+	} {
+		s, o := newOne(t)
+		before := o.change(t)
+		fail := func() { o.relays = slices.Repeat([]error{tt.err}, relayTries) }
+		fail()
+		_, err := s.Checkpoint(t.Context(), auth.Principal{Admin: true}, "ses_1", client.CheckpointCreate{})
+		if (o.lost != "") != (tt.kind == "") || o.lost == "" && !errors.Is(err, tt.kind) {
+			t.Errorf("%v: lost for %q, %v", tt.err, o.lost, err)
+		}
+		if o.lost == "" {
+			if after, err := o.store.Get("ses_1"); err != nil || !reflect.DeepEqual(after, before) {
+				t.Errorf("%v: the tree is %+v, %v; want %+v", tt.err, after, err, before)
+			}
+		}
+		o.lost, o.relays = "", nil
+		if _, err := o.store.Freeze("ses_1", layers.Checkpoint{}); err != nil && o.lost == "" { // and the daemon dies
+			t.Fatal(err)
+		}
+		row := &store.Session{}
+		row.ID = "ses_1"
+		fail()
+		if err := s.Recover(t.Context(), row, o); unlaid(err) != (tt.kind != "") || unlaid(err) && !errors.Is(err, tt.kind) {
+			t.Errorf("%v: after a restart %v", tt.err, err)
+		}
+		fail()
+		if err := s.Again(t.Context(), row, o); unlaid(err) != (tt.kind != "") || (o.lost != "") != (tt.kind == "") {
+			t.Errorf("%v: once more %v, lost for %q", tt.err, err, o.lost)
+		}
+		if o.relays = nil; o.lost != "" {
+			continue
+		}
+		if err := s.Again(t.Context(), row, o); err != nil {
+			t.Errorf("%v, and then nothing: %v", tt.err, err)
+		}
+		if after, err := o.store.Get("ses_1"); err != nil || after.Unlaid || len(after.Lower) != 1 || after.Lower[0] != before.Upper {
+			t.Errorf("%v, and then nothing: the tree is %+v, %v", tt.err, after, err)
 		}
 	}
 }

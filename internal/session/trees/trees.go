@@ -50,9 +50,22 @@ type Seed struct {
 // with, or cannot be opened.
 var ErrSource = errors.New("its source cannot be used")
 
-// ErrFull is that the worktree of a session could not be laid anew for want of room on its own disk. The
-// sandbox has the one that it had, and nothing may be written to it: it may be a checkpoint by now.
-var ErrFull = errors.New("its disk is full")
+// UnlaidError is that the worktree of a session could not be laid anew when its daemon began. The sandbox has
+// the one that it had, and nothing may be written to it, since that may be a checkpoint by now; until Again has
+// laid it.
+type UnlaidError struct{ Err error } // why, for clients
+
+// Error implements error.
+func (e *UnlaidError) Error() string {
+	why := e.Err
+	if f, ok := errors.AsType[*fault.Error](why); ok {
+		why = f.Err // its hint is for who asks
+	}
+	return "a change of its worktree that the daemon stopped in is not finished: " + why.Error()
+}
+
+// Unwrap gives the cause.
+func (e *UnlaidError) Unwrap() error { return e.Err }
 
 // Live is a session that is not over.
 type Live interface {
@@ -350,13 +363,13 @@ func (s *Service) Drop(ctx context.Context, p auth.Principal, row *store.Session
 }
 
 // Recover lays the layers of a session that was taken over from an earlier daemon, where
-// that one may have died before it did. No call may begin before.
+// that one may have died before it did. No call may begin before. UnlaidError: it goes on as it is.
 func (s *Service) Recover(ctx context.Context, row *store.Session, live Live) error {
 	tree, err := s.store.Get(row.ID)
 	if errors.Is(err, layers.ErrNone) || err == nil && !tree.Unlaid {
 		return nil
 	}
-	if err == nil && live.Relays() != nil {
+	if err == nil && errors.Is(live.Relays(), sandbox.ErrUnsupported) {
 		// An earlier version stored what it could not carry out, which is a checkpoint.
 		tree.Unfreeze()
 		return s.store.Put(tree)
@@ -372,16 +385,13 @@ func (s *Service) Recover(ctx context.Context, row *store.Session, live Live) er
 		x := &subject{shared: s.shared, row: row, live: live, tree: tree}
 		err = x.tryLay(ctx)
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		_, err = s.store.Laid(row.ID)
 		return err
-	case DiskFailed(err) != nil:
-		// Nothing can be written to what the sandbox has, whichever that is, and it can be read.
-		s.log.Warn("a session goes on with the worktree that it has: its disk has failed", "session", row.ID, "error", err)
-		return nil
-	case errors.Is(err, unix.ENOSPC) && !errors.Is(err, layers.ErrUnwritten):
-		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	if why := hindered(row.ID, err); why != nil && !Unwritten(err) {
+		s.log.Warn("lay the worktree of a session anew", "session", row.ID, "error", err)
+		return &UnlaidError{why}
 	}
 	return fmt.Errorf("its worktree could not be laid anew: %w", err)
 }

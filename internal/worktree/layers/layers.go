@@ -223,9 +223,15 @@ func (s *Store) Begin(t *Tree) error {
 	return nil
 }
 
-// Put stores a tree as it was before a change that could not be carried out.
+// Put stores a tree as it was before a change that could not be carried out. If its session has ended
+// meanwhile, it is over all the same.
 func (s *Store) Put(t *Tree) error {
 	defer s.turn(t.Session)()
+	if now, err := s.Get(t.Session); err == nil && !now.Ended.IsZero() {
+		over := *t
+		over.Ended, over.Unlaid = now.Ended, false
+		t = &over
+	}
 	return s.write(t)
 }
 

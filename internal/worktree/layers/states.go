@@ -242,8 +242,24 @@ func (s *Store) Take(session, from string) error {
 // is not laid has been mounted then, and whoever did it could not say so.
 func Begun(s *Store, t *Tree) bool { return t.Upper != "" && !s.empty(t.Upper) }
 
-// Retry gives a tree that is not laid another empty upper layer: the one that it has may
-// be mounted.
+// Retry gives a tree that is not laid another empty upper layer, where the one that it has may be
+// mounted.
 func (s *Store) Retry(session string) (*Tree, error) {
-	return s.locked(session, s.renew)
+	return s.locked(session, func(t *Tree) error {
+		if s.unused(t.Upper) {
+			return nil
+		}
+		return s.renew(t)
+	})
+}
+
+// unused reports whether a layer was never mounted, for certain.
+func (s *Store) unused(layer string) bool {
+	path, release, err := s.at(layer)
+	if err != nil {
+		return false
+	}
+	defer release()
+	names, err := os.ReadDir(path)
+	return err == nil && len(names) == 0
 }
