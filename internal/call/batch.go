@@ -77,6 +77,8 @@ func (b *batch) plan(i int, c tool.BatchCall) part {
 			p.refused = answer.Of(fault.Input.Errorf("a batch has no batch in it").Next("put its calls into this one"))
 			return p
 		}
+		row := b.place.Row()
+		Translate(&row, inv)
 		p.files = b.filesOf(inv)
 	} // else the call says what is wrong with it
 	from := b.of.snapshot()

@@ -71,6 +71,8 @@ func (hs hooks) replacement(h *hook.Hook, inv *tool.Invocation, a *hook.Answer) 
 		}
 		return nil, h.Failed("gave " + what)
 	}
+	row := hs.place.Row()
+	hs.c.translated = Translate(&row, next) || hs.c.translated
 	if bytes.Equal(next.JSON, inv.JSON) {
 		return nil, nil
 	}

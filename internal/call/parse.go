@@ -8,7 +8,6 @@ import (
 	"github.com/toold/toold/internal/answer"
 	"github.com/toold/toold/internal/call/remark"
 	"github.com/toold/toold/internal/fault"
-	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 )
@@ -34,7 +33,8 @@ func (st *steps) parse(c *Call) (*tool.Invocation, error) {
 		c.malformed = bad
 		return st.daemon.Tools.Malformed(c.req.Tool, c.req.Input), nil
 	}
-	st.translate(c, inv)
+	row := st.place.Row()
+	c.translated = Translate(&row, inv)
 	c.allowance = st.allow(&c.req, inv)
 	c.aliases = inv.Aliases
 	for _, a := range inv.Aliases {
@@ -46,19 +46,15 @@ func (st *steps) parse(c *Call) (*tool.Invocation, error) {
 	return inv, nil
 }
 
-// translate takes paths as people and shells write them: "~" is the home directory, "file://"
-// stands before an absolute path, and the host's path of the worktree, as people paste it, is the
-// sandbox's. That last one is replaced only where the sandbox has nothing of its own at such a
-// path.
-func (st *steps) translate(c *Call, inv *tool.Invocation) {
-	inv.Rebase("file://", "")
-	inv.Rebase("~", sandbox.Home)
-	row := st.place.Row()
+// Translate takes the host's path of a session's worktree, as people paste it, for the sandbox's,
+// and reports whether an input had it. It is replaced only where the sandbox has nothing of its own
+// at such a path.
+func Translate(row *store.Session, inv *tool.Invocation) bool {
 	source, target := remark.HostWorktree(row.Worktree)
 	if source == "" || !remark.Foreign(&row.Session, source) || !remark.Mentions(inv.JSON, source) {
-		return
+		return false
 	}
-	c.translated = inv.Rebase(source, target)
+	return inv.Rebase(source, target)
 }
 
 // maxReplacements is how often hooks may replace the input of one call.

@@ -187,6 +187,9 @@ func (s *Service) made(ctx context.Context, p auth.Principal, session string, r 
 	if err != nil {
 		inv = s.Tools.Malformed(r.Tool, r.Input)
 	}
+	if of, err := s.Store.Session(ctx, id); err == nil {
+		Translate(of, inv)
+	}
 	if string(hashOf(inv, r.Env)) != string(row.Hash) {
 		return nil
 	}

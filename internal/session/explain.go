@@ -53,6 +53,8 @@ func (pol *Policy) Explain(ctx context.Context, p auth.Principal, r client.Polic
 		return nil, err
 	case outgoing:
 	case s != nil:
+		row := s.Row()
+		call.Translate(&row, inv)
 		requests = pol.requestsIn(ctx, s, inv, v)
 	default:
 		shell := pol.settings.Load().Shell

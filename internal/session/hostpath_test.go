@@ -68,3 +68,21 @@ func TestNoOutput(t *testing.T) {
 		}
 	}
 }
+
+// TestPathsEverywhere: whoever looks at an input has its paths as the call has them.
+func TestPathsEverywhere(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	h.reload(func(s *Settings) { s.Policy = rules(t, "[permission]\nexternal_directory = \"allow\"\n") })
+	id := h.create(alice, client.SessionCreate{}).ID
+	s := h.m.live()[0]
+	s.mu.Lock()
+	s.row.Worktree = client.Worktree{Source: "/srv/project", Target: "/workspace"}
+	s.mu.Unlock()
+	for in, want := range map[string]string{"~/x": "/home/tool/x", "$HOME/x": "/home/tool/x", "/srv/project/x": "/workspace/x"} {
+		v, err := h.m.Policy.Explain(t.Context(), alice, client.PolicyExplain{Tool: "write", Session: id, Input: must(json.Marshal(object{"file_path": in, "content": ""}))})
+		if err != nil || v.Requests[0].Pattern != want {
+			t.Errorf("%s: %+v, %v", in, v, err)
+		}
+	}
+}

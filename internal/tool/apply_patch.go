@@ -26,9 +26,12 @@ func applyPatchTool() *Definition {
 		Truncate: truncateHead,
 		decode:   aPatch,
 		check:    checkPatch,
-		rebase: func(v values, from, to string) (any bool) {
-			v["patch"], any = patch.Rebase(v.text("patch"), from, to)
-			return any
+		rename: func(v values, to func(string) string) bool {
+			text, changed := patch.Rename(v.text("patch"), to)
+			if changed {
+				v["patch"] = text
+			}
+			return changed
 		},
 		input: object(
 			required("patch", text(1, 0, "The whole patch, from *** Begin Patch to *** End Patch, or a unified diff.")),

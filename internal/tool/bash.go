@@ -55,9 +55,6 @@ func bashTool() *Definition {
 	}
 }
 
-// home is what "~" is in the shells of a session.
-const home = "/home/tool"
-
 // bashInput is the input of bash.
 type bashInput struct {
 	command, description, workdir, stdin string

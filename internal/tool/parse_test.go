@@ -30,20 +30,51 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestRebase: whatever a tool calls a path can be given as below another directory.
-func TestRebase(t *testing.T) {
-	for _, d := range NewRegistry().List() {
+// TestPathsAsMeant: whatever a tool calls a path is taken as people and shells write it, and can be
+// given as below another directory.
+func TestPathsAsMeant(t *testing.T) {
+	t.Parallel()
+	r := NewRegistry()
+	for _, d := range r.List() {
 		for _, name := range d.input.PropertyOrder {
 			if s := d.input.Properties[name]; !strings.Contains(s.Description, "relative to the worktree") {
 				continue
 			}
-			for in, want := range map[string]string{"~/x/y": "/home/tool/x/y", "~": "/home/tool", "~x": "", "x/~": "", "x~": ""} {
-				i := &Invocation{Tool: d, JSON: json.RawMessage(`{"` + name + `":"` + in + `"}`)}
-				if changed := i.Rebase("~", "/home/tool"); changed != (want != "") || changed && string(i.JSON) != `{"`+name+`":"`+want+`"}` {
-					t.Errorf("%s %s=%s: %v, %s", d.Name, name, in, changed, i.JSON)
+			for in, want := range map[string]string{
+				"~/x/y": "/home/tool/x/y", "~": "/home/tool", "~x": "~x", "x/~": "x/~", "x~": "x~", "./~": "./~",
+				"$HOME/x": "/home/tool/x", "${HOME}": "/home/tool", "$HOMES/x": "$HOMES/x", "./$HOME": "./$HOME",
+				"file:///w/a%20b.txt": "/w/a b.txt", "file://localhost/w": "/w", "file:///100%": "/100%", "file:///a%00": "/a%00", "file:///%ff": "/%ff",
+				"file://other/w": "file://other/w", "file://localhosts/w": "file://localhosts/w", "/src/x": "/moved/x", "/srcs": "/srcs",
+			} {
+				input := values{name: in}
+				for _, needed := range d.input.Required {
+					if needed != name {
+						input[needed] = "x"
+					}
+				}
+				if d.Name == "multiedit" {
+					input["edits"] = []any{values{"old_string": "a", "new_string": "b"}}
+				}
+				raw, err := json.Marshal(input)
+				if err != nil {
+					t.Fatal(err)
+				}
+				inv, err := r.Parse(d.Name, raw)
+				if err != nil {
+					t.Fatalf("%s: %v", raw, err)
+				}
+				changed := inv.Rebase("/src", "/moved")
+				got, _ := readStrict(inv.JSON, maxDepth)
+				if at := values(got.(map[string]any)).text(name); at != want || changed != (in == "/src/x") {
+					t.Errorf("%s %s=%s: %v, %q, want %q", d.Name, name, in, changed, at, want)
 				}
 			}
 		}
+	}
+	const patch = `*** Begin Patch\n*** Add File:$HOME/a\n+x\n*** Delete File: file:///w/a%20b\n*** Add File: ~/c\n+*** Add File: ~/d\n*** End Patch`
+	inv, err := r.Parse("apply_patch", json.RawMessage(`{"patch":"`+patch+`"}`))
+	if want := strings.NewReplacer("$HOME", "/home/tool", "file:///w/a%20b", "/w/a b", ": ~/c", ": /home/tool/c").Replace(patch); err != nil || string(inv.JSON) != `{"patch":"`+want+`"}` {
+		t.Errorf("%v, %s", err, inv.JSON)
 	}
 }
 

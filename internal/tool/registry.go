@@ -215,6 +215,7 @@ func (d *Definition) parse(raw json.RawMessage) (*Invocation, error) {
 	v = foreignNames{&n, &d.also}.whole(v)
 	v = n.value(v, d.shape, maxDepth)
 	fields, _ := v.(map[string]any) // the schema wants an object
+	d.renamed(fields, asMeant)
 	if err := d.compiled.Validate(v); err != nil {
 		n.violations = append(n.violations, violationsOf(err, d.input.PropertyOrder)...)
 	} else if d.check != nil {

@@ -10,7 +10,6 @@ package tool
 import (
 	"bytes"
 	"encoding/json"
-	"strings"
 	"text/template"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -65,9 +64,9 @@ type Definition struct {
 	check func(values) []client.Violation
 	// paths are the keys of the input that are paths.
 	paths []string
-	// rebase replaces a directory in paths that are parts of a value, and reports whether there
-	// were any; nil: there are no such paths.
-	rebase func(v values, from, to string) bool
+	// rename replaces paths that are parts of a value, and reports whether it changed any; nil:
+	// there are no such paths.
+	rename func(v values, to func(path string) string) bool
 	// fields words the fields of a copy of input for facts; nil leaves them.
 	fields func(*jsonschema.Schema, Facts)
 
@@ -182,18 +181,7 @@ func (i *Invocation) Rebase(from, to string) bool {
 	if bad != nil || !ok {
 		return false
 	}
-	changed := false
-	for _, key := range i.Tool.paths {
-		rest, ok := strings.CutPrefix(values(all).text(key), from)
-		if !ok || rest != "" && rest[0] != '/' {
-			continue
-		}
-		all[key], changed = to+rest, true
-	}
-	if i.Tool.rebase != nil && i.Tool.rebase(all, from, to) {
-		changed = true
-	}
-	if !changed {
+	if !i.Tool.renamed(all, func(path string) string { return below(path, from, to) }) {
 		return false
 	}
 	input, err := json.Marshal(all)

@@ -97,7 +97,7 @@ func (a ApplyPatch) Run(ctx context.Context, env *Env, input json.RawMessage, pr
 	p.leadTo(prep.Targets)
 	tx, err := env.Root.BeginAll(ctx, prep.Paths())
 	if err != nil {
-		return failure(p.title(), err)
+		return p.failure(ctx, prep.Paths(), err)
 	}
 	defer tx.Close()
 	refused, err := p.again(ctx, tx, input, prep)
@@ -320,13 +320,24 @@ func (p *patching) commit(ctx context.Context, tx *root.Transaction) (*Result, e
 	}
 	done, err := tx.Commit(ctx, all, root.CommitOptions{Durable: p.settings.Durable})
 	if err != nil {
-		r, err := changeFailure(ctx, p.env, p.changes[0].Path, err)
-		if r != nil {
-			r.Title, r.Output = p.title(), r.Output+". Nothing was changed."
+		paths := make([]string, 0, len(all))
+		for _, c := range all {
+			paths = append(paths, c.Path)
 		}
-		return r, err
+		return p.failure(ctx, paths, err)
 	}
 	return p.result(done), nil
+}
+
+// failure is changeFailure of a patch of these files: of one of them that is not in the worktree,
+// if there is such.
+func (p *patching) failure(ctx context.Context, paths []string, err error) (*Result, error) {
+	i := slices.IndexFunc(paths, func(path string) bool { return outside(p.env, path) })
+	r, err := changeFailure(ctx, p.env, paths[max(i, 0)], err)
+	if r != nil {
+		r.Title, r.Output = p.title(), r.Output+". Nothing was changed."
+	}
+	return r, err
 }
 
 // movedFrom is the file that came to a place by a move; "" = none.

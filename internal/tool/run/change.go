@@ -239,7 +239,7 @@ func changeFailure(ctx context.Context, env *Env, path string, err error) (*Resu
 	if len(places) > 0 {
 		result.Output += "; files can be written below " + strings.Join(places, ", ")
 	}
-	if here := inWorktree(ctx, env, path); here != "" {
+	if here, _ := inWorktree(ctx, env, path); here != "" {
 		result.Output += ". There is " + plain.Name(here)
 	}
 	return result, failed

@@ -67,6 +67,20 @@ func TestMissingInOtherForm(t *testing.T) {
 	}
 }
 
+// TestSearchThatEnds: where a name was looked for among a part of the worktree, that is said.
+func TestSearchThatEnds(t *testing.T) {
+	env, dir := fileEnv(t)
+	for i := range nameLooks + 1 {
+		writeFile(t, fmt.Sprintf("%s/d/%d", dir, i), "")
+	}
+	for path, want := range map[string]string{"zzzz/main.go": "It may be deeper in the worktree", "/zzzz/main.go": "The worktree is /w"} {
+		r := mustFail(t, env, Read{}, object{"file_path": path})
+		if !strings.Contains(r.Output, want+", of which the first 5000 entries were searched for the name: glob **/main.go looks at all") {
+			t.Errorf("%s", r.Output)
+		}
+	}
+}
+
 func mustFail(t *testing.T, env *Env, tool Tool, in object) *Result {
 	t.Helper()
 	r, err := callTool(t, env, tool, in)

@@ -30,12 +30,16 @@ func notFound(ctx context.Context, env *Env, path string) string {
 // exists, a file of the worktree for a path outside of it, or its name elsewhere in the worktree.
 func meant(ctx context.Context, env *Env, path string) string {
 	var b strings.Builder
-	here, worktree := inWorktree(ctx, env, path), ""
+	here, ended := inWorktree(ctx, env, path)
+	worktree := ""
 	if outside(env, path) {
 		worktree = "The worktree is " + plain.Name(env.Worktree)
 	}
-	if here != "" {
+	switch {
+	case here != "":
 		worktree += ", and has " + plain.Name(here)
+	case ended:
+		worktree += unsearched(path)
 	}
 	dir, name := path, ""
 	for dir != "/" && dir != "" {
@@ -65,9 +69,7 @@ func meant(ctx context.Context, env *Env, path string) string {
 				return b.String() + "\n" + worktree
 			}
 		default:
-			if found := sameName(ctx, env, path); found != "" {
-				fmt.Fprintf(&b, ". There is %s", plain.Name(found))
-			}
+			b.WriteString(elsewhere(ctx, env, path))
 		}
 		break
 	}
@@ -88,16 +90,16 @@ func outside(env *Env, path string) bool { return path != env.Worktree && !isBel
 
 // inWorktree is the file of the worktree that a missing path elsewhere may mean, as it may be that
 // of another machine (/repo/a/b): the one with most of its last names, or one of its last name
-// anywhere; "" is none.
-func inWorktree(ctx context.Context, env *Env, path string) string {
+// anywhere; "" is none. ended is as sameName's.
+func inWorktree(ctx context.Context, env *Env, path string) (_ string, ended bool) {
 	hidden, err := unreadOf(env)
 	if err != nil || !outside(env, path) {
-		return ""
+		return "", false
 	}
 	for rest := path; rest != ""; {
 		at := env.Worktree + rest
 		if _, _, err := env.Root.Peek(ctx, at); err == nil && !hidden.hidesName(at) {
-			return at
+			return at, false
 		}
 		next := strings.IndexByte(rest[1:], '/')
 		if next < 0 {
@@ -116,12 +118,12 @@ const (
 )
 
 // sameName is the file or directory of the worktree with the last name of path that is nearest to
-// its top; "" is none among nameLooks entries.
-func sameName(ctx context.Context, env *Env, path string) (found string) {
+// its top; "" is none among those that it looked at. ended says that there are more.
+func sameName(ctx context.Context, env *Env, path string) (found string, ended bool) {
 	hidden, err := unreadOf(env)
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	if err != nil || name == "" {
-		return ""
+		return "", false
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(env.Patience, nameTime))
 	defer cancel()
@@ -142,7 +144,24 @@ func sameName(ctx context.Context, env *Env, path string) (found string) {
 			})
 		}
 	})
-	return found
+	return found, found == "" && (most <= 0 || ctx.Err() != nil)
+}
+
+// unsearched says that the search for a name has ended before all were looked at.
+func unsearched(path string) string {
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	return fmt.Sprintf(", of which the first %d entries were searched for the name: glob **/%s looks at all", nameLooks, plain.Name(name))
+}
+
+// elsewhere goes on with the file of the worktree that has the last name of a missing path.
+func elsewhere(ctx context.Context, env *Env, path string) string {
+	switch found, ended := sameName(ctx, env, path); {
+	case found != "":
+		return ". There is " + plain.Name(found)
+	case ended:
+		return ". It may be deeper in the worktree" + unsearched(path)
+	}
+	return ""
 }
 
 // similarNames gives the names in a directory that are most like name. What no file

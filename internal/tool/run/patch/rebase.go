@@ -6,44 +6,58 @@ import (
 )
 
 // headers are what stands before paths in patches of either form.
-var headers = []string{"*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: ", "--- ", "+++ ", "rename from ", "rename to "}
+var headers = []string{addMark, updateMark, deleteMark, moveMark, "--- ", "+++ ", "rename from ", "rename to "}
 
-// Rebase replaces the directory from by to in the paths of a patch, and reports whether there
-// were any. Where that would change anything but paths, as what looks like a header may be a line
-// of a file, it does nothing.
-func Rebase(text, from, to string) (string, bool) {
+// Rename replaces paths of a patch by what rename makes of them, and reports whether that changed
+// any. Where it would change anything but paths, as what looks like a header may be a line of a
+// file, it does nothing.
+func Rename(text string, rename func(path string) string) (string, bool) {
+	lines, changed := strings.Split(text, "\n"), false
+	for i, line := range lines {
+		if path := pathIn(line); path != "" {
+			if to := rename(path); to != path {
+				at := strings.LastIndex(line, path)
+				lines[i], changed = line[:at]+to+line[at+len(path):], true
+			}
+		}
+	}
+	if !changed {
+		return text, false
+	}
 	before, err := Parse(text)
 	if err != nil {
 		return text, false
 	}
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		for _, h := range headers {
-			mark := line
-			if strings.HasPrefix(h, "***") {
-				mark = strings.TrimLeft(line, " \t")
-			}
-			path, ok := strings.CutPrefix(mark, h)
-			rest, below := strings.CutPrefix(path, from)
-			if ok && below && (rest == "" || strings.ContainsRune("/\t\r", rune(rest[0]))) {
-				lines[i] = line[:len(line)-len(mark)] + h + to + rest
-			}
-		}
-	}
-	rebased := strings.Join(lines, "\n")
-	after, err := Parse(rebased)
-	if err != nil || rebased == text {
+	renamed := strings.Join(lines, "\n")
+	after, err := Parse(renamed)
+	if err != nil {
 		return text, false
 	}
 	for i := range before {
-		for _, p := range []*string{&before[i].Path, &before[i].To} {
-			if rest, below := strings.CutPrefix(*p, from); below && (rest == "" || rest[0] == '/') {
-				*p = to + rest
-			}
+		before[i].Path = rename(before[i].Path)
+		if before[i].To != "" {
+			before[i].To = rename(before[i].To)
 		}
 	}
 	if !reflect.DeepEqual(before, after) {
 		return text, false
 	}
-	return rebased, true
+	return renamed, true
+}
+
+// pathIn is the path in a line that looks like a header; "" for none.
+func pathIn(line string) string {
+	for _, h := range headers {
+		if strings.HasPrefix(h, "***") {
+			if path, ok := strings.CutPrefix(strings.TrimLeft(line, " \t"), h); ok {
+				return strings.TrimSpace(path)
+			}
+			continue
+		}
+		if path, ok := strings.CutPrefix(line, h); ok {
+			path, _, _ = strings.Cut(path, "\t")
+			return strings.TrimSpace(path)
+		}
+	}
+	return ""
 }
