@@ -147,6 +147,9 @@ func (a *app) complain(err error) {
 		if here, wderr := os.Getwd(); errors.Is(err, fs.ErrNotExist) && wderr == nil {
 			a.next("name a file or directory that is there; relative paths begin at " + here)
 		}
+		if errors.Is(err, fs.ErrPermission) {
+			a.next("run toolctl as a user who may, such as root, or name another place")
+		}
 	}
 }
 

@@ -59,7 +59,11 @@ func (s *networkLogCommand) run(ctx context.Context, ref string) error {
 				r.To = "(not known to this version of toolctl)"
 			}
 			shown++
-			return s.printNext(view{data: e, names: []string{e.ID}, text: func(w io.Writer) { networkLine(w, &e, &r) }})
+			return s.printNext(view{data: e, names: []string{e.ID}, text: func(w io.Writer) {
+				for _, l := range networkLines(&e, &r) {
+					fmt.Fprintln(w, fold(l, s.width(), "    "))
+				}
+			}})
 		})
 		if err == nil && shown == 0 && interruption(ctx) == nil {
 			s.say("session %s has opened no connections", line(ref))
@@ -68,11 +72,10 @@ func (s *networkLogCommand) run(ctx context.Context, ref string) error {
 	})
 }
 
-// networkLine shows one record.
-func networkLine(w io.Writer, e *client.Event, r *client.NetworkRecord) {
+// networkLines show one record.
+func networkLines(e *client.Event, r *client.NetworkRecord) []string {
 	if e.Type == client.EventNetworkLost || r.To == "" && r.Error == "" { // the latter of older daemons
-		fmt.Fprintf(w, "(%s came too fast to be kept)\n", plural(int(r.LeftOut), "connection"))
-		return
+		return []string{fmt.Sprintf("(%s came too fast to be kept)", plural(int(r.LeftOut), "connection"))}
 	}
 	by := cmp.Or(e.Call, "-")
 	if e.Call != "" && !r.Exact {
@@ -82,20 +85,20 @@ func networkLine(w io.Writer, e *client.Event, r *client.NetworkRecord) {
 	if r.Error != "" {
 		verdict = "failed"
 	}
-	fmt.Fprintf(w, "%s  %s  %-6s  %s", e.Time.Local().Format(time.TimeOnly+".000"), line(by), line(verdict), line(cmp.Or(r.To, "(not known)")))
+	text := fmt.Sprintf("%s  %s  %-6s  %s", e.Time.Local().Format(time.TimeOnly+".000"), line(by), line(verdict), line(cmp.Or(r.To, "(not known)")))
 	if r.Verdict == "allow" && r.Error == "" {
-		fmt.Fprintf(w, "  up %s  down %s  %s", bytesShort(r.Up), bytesShort(r.Down), time.Duration(r.DurationMillis)*time.Millisecond)
+		text += fmt.Sprintf("  up %s  down %s  %s", bytesShort(r.Up), bytesShort(r.Down), time.Duration(r.DurationMillis)*time.Millisecond)
 	}
 	if r.Rule != "" {
-		fmt.Fprintf(w, "  by %s", line(r.Rule))
+		text += "  by " + line(r.Rule)
 	}
 	if why := cmp.Or(r.Error, r.Reason); why != "" {
-		fmt.Fprintf(w, ": %s", line(why))
+		text += ": " + line(why)
 	}
-	fmt.Fprintln(w)
 	if r.LeftOut > 0 {
-		fmt.Fprintf(w, "(%s before this one came too fast to be kept)\n", plural(int(r.LeftOut), "connection"))
+		return []string{text, fmt.Sprintf("(%s before this one came too fast to be kept)", plural(int(r.LeftOut), "connection"))}
 	}
+	return []string{text}
 }
 
 func newNetworkLearnCommand(a *app) *cobra.Command {

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 
 	"github.com/toold/toold/internal/config"
 	"github.com/toold/toold/internal/sandbox/cgroup"
@@ -31,10 +32,11 @@ const usage = `toold runs a coding agent's tools in sandboxes, for clients on a 
 
 usage: toold [flags]
 
-All settings are in config.toml; environment variables (TOOLD_LIMITS_MEMORY=4GiB)
-and these flags go over it.
+All settings are in config.toml; environment variables, as
+TOOLD_LIMITS_MEMORY=4GiB, and these flags go over it.
 
-  --config FILE          read FILE (default ` + config.DefaultPath + `, if it exists)
+  --config FILE          read FILE (default ` + config.DefaultPath + `, if it is
+                         there)
   --socket PATH          daemon.socket
   --state-dir DIR        daemon.state_dir
   --run-dir DIR          daemon.run_dir
@@ -44,13 +46,14 @@ and these flags go over it.
   --cgroup-parent PATH   cgroup above those of the sessions (default /toold)
   --ephemeral            a private daemon: when its standard input closes, or on
                          SIGTERM, it ends all its sessions and exits
-  --end-sessions         end the sessions that a daemon which has stopped left, and
-                         exit
-  --check                look at the configuration, report all problems, and exit
+  --end-sessions         end the sessions that a daemon which has stopped left,
+                         and exit
+  --check                look at the configuration, report all problems and exit
   --version              print the version and exit
 
 SIGHUP reads the configuration again. SIGTERM and SIGINT stop the daemon; its
-sessions go on, and the next toold with the same state directory takes them over.
+sessions go on, and the next toold with the same state directory takes them
+over.
 `
 
 // settingFlags are the flags that are settings.
@@ -100,6 +103,9 @@ func (o *options) load(env []string) (*config.Config, error) {
 	fromEnv, unknown, envErr := config.FromEnv(env)
 	cfg, err := config.Load(o.configPath, append(fromEnv, o.overrides...)...)
 	if err := errors.Join(envErr, err); err != nil {
+		if o.configPath != "" && errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w\nname a file that is there, or leave --config out: %s is read then, if it is there", err, config.DefaultPath)
+		}
 		return nil, fmt.Errorf("configuration:\n%w", err)
 	}
 	cfg.Warnings = unknown

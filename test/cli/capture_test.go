@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,11 +46,14 @@ func (r *rig) pressed(t *testing.T, columns int, after, key string, args ...stri
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), bound) // a question that nobody answers
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(programs, "toolctl"), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(programs, cmp.Or(r.program, "toolctl")), args...)
 	cmd.Dir = r.dir
 	cmd.Env = []string{"TERM=xterm", "PATH=" + programs + ":" + os.Getenv("PATH"), "TOOLD_SOCKET=" + r.socket, "TMPDIR=" + r.dir}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if r.uid != 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: r.uid, Gid: 65534}
+	}
 	if err := errors.Join(cmd.Start(), slave.Close()); err != nil {
 		t.Fatal(err)
 	}

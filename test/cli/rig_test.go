@@ -31,6 +31,9 @@ type rig struct {
 	uids   uint32
 	unused func() // gives them back
 
+	program string // that pressed runs; "" for toolctl
+	uid     uint32 // by which user; 0 for root
+
 	daemon *testrig.Daemon // nil: none was started
 	killed bool            // and has not been started again
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"unicode"
 
 	"github.com/hinshun/vt10x"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
 // screenRows are more than any answer here has.
@@ -123,12 +126,31 @@ var screenExamples = map[string][]shown{
 // next is how an answer that refuses names what to do: a command, the options or fields that
 // there are, or where to look.
 func hasNext(text string) bool {
-	for _, sign := range []string{"toolctl ", "write ", "did you mean", "name ", "leave ", "see ", "give ", "has ", "such as", "may use"} {
+	for _, sign := range []string{"toolctl ", "write ", "did you mean", "name ", "leave ", "give ", " --", "such as", "may use", "an admin"} {
 		if strings.Contains(text, sign) {
 			return true
 		}
 	}
 	return false
+}
+
+// look runs a command at a terminal of 80 columns and says what is wrong with its answer.
+func (r *rig) look(t *testing.T, says string, args ...string) {
+	t.Helper()
+	rows, sent, exit := r.screen(t, args...)
+	text := strings.Join(strings.Fields(strings.Join(rows, " ")), " ")
+	if text == "" {
+		t.Errorf("%q shows nothing, and exits with %d", args, exit)
+	}
+	if broken := brokenWords(rows, sent); len(broken) > 0 {
+		t.Errorf("%q breaks %q in\n%s", args, broken, strings.Join(rows, "\n"))
+	}
+	if exit != 0 && !hasNext(text) && args[0] != "exec" {
+		t.Errorf("%q exits with %d and says nothing to do:\n%s", args, exit, strings.Join(rows, "\n"))
+	}
+	if !strings.Contains(strings.ReplaceAll(text, "toolctl: ", ""), says) {
+		t.Errorf("%q does not say %q but\n%s", args, says, strings.Join(rows, "\n"))
+	}
 }
 
 // On a terminal of 80 columns no command answers with nothing, none of its words is cut by the
@@ -155,22 +177,7 @@ func TestScreens(t *testing.T) {
 		toolctl call work bash '{"command": "echo a line of output; seq 3 # and a command that is a good deal longer than a terminal is wide, to its end"}'
 	`, tree)
 	places := strings.NewReplacer("AUDIT", filepath.Join(r.dir, "state/audit"), "TREE", tree, "COPY", filepath.Join(r.dir, "copy"), "REPORT", filepath.Join(r.dir, "report"), "BACKUP", filepath.Join(r.dir, "backup"), "RESTORED", filepath.Join(r.dir, "restored"))
-	look := func(t *testing.T, says string, args ...string) {
-		rows, sent, exit := r.screen(t, args...)
-		text := strings.Join(strings.Fields(strings.Join(rows, " ")), " ")
-		if text == "" {
-			t.Errorf("%q shows nothing, and exits with %d", args, exit)
-		}
-		if broken := brokenWords(rows, sent); len(broken) > 0 {
-			t.Errorf("%q breaks %q in\n%s", args, broken, strings.Join(rows, "\n"))
-		}
-		if exit != 0 && !hasNext(text) && args[0] != "exec" {
-			t.Errorf("%q exits with %d and says nothing to do:\n%s", args, exit, strings.Join(rows, "\n"))
-		}
-		if !strings.Contains(strings.ReplaceAll(text, "toolctl: ", ""), says) {
-			t.Errorf("%q does not say %q but\n%s", args, says, strings.Join(rows, "\n"))
-		}
-	}
+	look := func(t *testing.T, says string, args ...string) { r.look(t, says, args...) }
 	seen := map[string]bool{}
 	for _, command := range r.subcommands(t) {
 		name := strings.Join(command, " ")
@@ -196,6 +203,104 @@ func TestScreens(t *testing.T) {
 		if !seen[name] && name != "gen-docs" {
 			t.Errorf("there is no command %q", name)
 		}
+	}
+}
+
+// TestScreensOfTenants: the tables that have much to show, on a daemon with two tenants, to an admin and to the
+// user of one of them, whose refusals name what that user may do.
+func TestScreensOfTenants(t *testing.T) {
+	t.Parallel()
+	config := filepath.Join(t.TempDir(), "config.toml")
+	testrig.Must(t, os.WriteFile(config, []byte(`
+[daemon]
+socket_group = "nogroup"
+[network]
+mode = "rules"
+[permission.bash]
+"make *" = "ask"
+[permission.network]
+"*.example" = "deny"
+[tenant.a-team-with-a-long-name]
+uids = [40001]
+`), 0o600))
+	r := newDaemon(t, "--config", config)
+	user := *r
+	user.uid = 40001
+	image := filepath.Join(r.dir, "image", "bin")
+	rules := filepath.Join(r.dir, "rules.toml")
+	testrig.Must(t, errors.Join(os.MkdirAll(image, 0o755), os.WriteFile(rules, []byte("[permission]\nbash = \"deny\"\n"), 0o600)))
+	r.shell(t, `
+		as() { setpriv --reuid 40001 --regid 65534 --clear-groups toolctl "$@"; }
+		of() { toolctl --tenant a-team-with-a-long-name "$@"; }
+		toolctl image import "$1" --name registry.example/a-group/an-image-with-a-long-name:1.2.3
+		toolctl cache fill go --from mod="$1"
+		toolctl session create --name admins-own
+		as session create --name a-session-with-a-long-name --net rules --label job=nightly-build
+		as call a-session-with-a-long-name bash 'curl -sm 5 http://a-host-with-a-long-name.example/' || true
+		as call a-session-with-a-long-name bash 'make a target that is saved' --wait 0
+		of approvals answer "$(of approvals list -o name)" always --scope tenant
+		as call a-session-with-a-long-name bash 'make # and a comment that is a good deal longer than a terminal is wide' --wait 0
+	`, filepath.Dir(image))
+	for _, x := range []shown{
+		{"approvals", "apr_"},
+		{"approvals list", "a-team-with-…"},
+		{"approvals saved", "make"},
+		{"audit tail " + filepath.Join(r.dir, "state/audit"), "finished failed"},
+		{"cache ls", "cow"},
+		{"events", "approval.asked"},
+		{"image list", "an-image-with-a-long-name"},
+		{"network learn a-session-with-a-long-name", ""},
+		{"network log a-session-with-a-long-name", "deny"},
+		{"policy replay " + rules, "deny"},
+		{"session list", "a-session-wi…"},
+		{"session rm a-session-with-a-long-name", "--tenant a-team-with-a-long-name"},
+		{"session show a-session-with-a-long-name", "nightly-build"},
+		{"status", "a-team-with-a-long-name"},
+		{"tools --session a-session-with-a-long-name", "bash"},
+		{"top", "a-session-with-a-long-name"},
+		{"usage", "a-team-with-a-long-name"},
+	} {
+		t.Run(x.line, func(t *testing.T) {
+			if x.line == "top" {
+				r.pressed(t, 80, "a-team", "q", "top")
+				return
+			}
+			r.look(t, x.says, strings.Fields(x.line)...)
+		})
+	}
+	for _, x := range []shown{
+		{"approvals", "apr_"},
+		{"approvals saved", "make"},
+		{"apply admins-own", "toolctl session list"},
+		{"audit tail " + filepath.Join(r.dir, "state/audit"), "root"},
+		{"backup create " + filepath.Join(r.dir, "backup"), ""},
+		{"cache fill go --from mod=/etc/hostname", ""},
+		{"cache ls", ""},
+		{"cache rm go", ""},
+		{"config show", ""},
+		{"doctor", ""},
+		{"drain", "admin"},
+		{"gc", "admin"},
+		{"image import " + rules + " --name x", "permission denied"},
+		{"image list", "an-image-with-a-long-name"},
+		{"image rm nosuch", "admin"},
+		{"policy replay " + rules, ""},
+		{"reload", "admin"},
+		{"session list", "a-session-wi…"},
+		{"session list -A", "leave"},
+		{"session show admins-own", "toolctl session list"},
+		{"--tenant default session list", ""},
+		{"session create --worktree /root", ""},
+		{"status", ""},
+		{"usage", ""},
+	} {
+		t.Run("user "+x.line, func(t *testing.T) { user.look(t, x.says, strings.Fields(x.line)...) })
+	}
+
+	daemon := *r
+	daemon.program = "toold"
+	for _, line := range []string{"--help", "--no-such-flag", "--config /nosuch", "--check --config /nosuch", "nosuch", "--state-dir relative"} {
+		t.Run("toold "+line, func(t *testing.T) { daemon.look(t, "", strings.Fields(line)...) })
 	}
 }
 
