@@ -421,6 +421,8 @@ func TestFromEnv(t *testing.T) {
 	got, warned, err := FromEnv([]string{
 		"HOME=/root", "TOOLD_LIMITS_OPEN_FILES=100", "TOOLD_SOCKET=/x", "TOOLD_TOKEN=x", "TOOLD_TEST_REQUIRE=oci",
 		"TOOLD_SERVICE_HOST=10.0.0.1", "TOOLD_SERVICE_PORT_METRICS=9464", "TOOLD_PORT=tcp://10.0.0.1:9464", "TOOLD_PORT_9464_TCP_ADDR=10.0.0.1",
+		"TOOLD_METRICS_SERVICE_HOST=10.0.0.1", "TOOLD_AUDIT_LOG_SERVICE_PORT=1", "TOOLD_METRICS_PORT=tcp://10.0.0.1:9464",
+		"TOOLD_METRICS_PORT_9464_TCP=tcp://10.0.0.1:9464", "TOOLD_METRICS_PORT_9464_TCP_PROTO=tcp", "TOOLD_LIMITS_PORT_53_UDP_ADDR=10.0.0.1",
 		"TOOLD_WORKTREES=/srv", "TOOLD_SERVICE_NAME=x", "TOOLD_XYZZY=1",
 	})
 	want := []Override{{"limits.open_files", "100", "TOOLD_LIMITS_OPEN_FILES"}}
@@ -435,6 +437,7 @@ func TestFromEnv(t *testing.T) {
 		"TOOLD_TENANT_A_UIDS": "no setting of [tenant] has", "TOOLD_LIMITS_JOBS": "no setting of [limits] has",
 		"TOOLD_LIMIT_MEMORY": "did you mean TOOLD_LIMITS_MEMORY?", "TOOLD_LIMITSMEMORY": "did you mean TOOLD_LIMITS_MEMORY?",
 		"TOOLD_limits_memory": "did you mean TOOLD_LIMITS_MEMORY?", "TOOLD_SANDBOXRUNTIME": "did you mean TOOLD_SANDBOX_RUNTIME?",
+		"TOOLD_METRICS_PORT": "no setting of [metrics] has", "TOOLD_METRICS_SERVICE": "no setting of [metrics] has",
 		"TOOLD_LIMIT_JOBS": "did you mean one of [limits]?", "TOOLD_WORKTREE_WHAT": "did you mean one of [worktrees]?",
 	} {
 		if _, _, err := FromEnv([]string{bad + "=x"}); err == nil || !strings.HasPrefix(err.Error(), bad+": no setting ") || !strings.Contains(err.Error(), says) {

@@ -64,7 +64,7 @@ func FromEnv(env []string) (overrides []Override, warnings []tomltext.Problem, e
 	var problems []tomltext.Problem
 	for _, kv := range env {
 		name, value, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, envPrefix) || foreign.MatchString(name) {
+		if !strings.HasPrefix(name, envPrefix) || foreign.MatchString(name) || ofService.MatchString(kv) {
 			continue
 		}
 		if key, ok := byName[name]; ok {
@@ -79,8 +79,12 @@ func FromEnv(env []string) (overrides []Override, warnings []tomltext.Problem, e
 }
 
 // foreign are TOOLD_ variables that are no settings: those of the client, of compose files and of this repository's
-// tests, and those that Kubernetes sets for a Service called toold.
-var foreign = regexp.MustCompile(`^TOOLD_(SOCKET|TOKEN|IMAGE|TOOLS_IMAGE|WORKTREES|TEST_.*|SERVICE_(HOST|PORT.*)|PORT(_.*)?)$`)
+// tests.
+var foreign = regexp.MustCompile(`^TOOLD_(SOCKET|TOKEN|IMAGE|TOOLS_IMAGE|WORKTREES|TEST_.*)$`)
+
+// ofService are the variables, with their values, that Kubernetes sets for a Service whose name is toold or begins
+// with toold-.
+var ofService = regexp.MustCompile(`^TOOLD(_[A-Z0-9_]+)?_(SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)=|PORT=(tcp|udp|sctp)://|PORT_[0-9]+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?=)`)
 
 // misspelled says which setting a variable was meant to be; "" where it is like none.
 func misspelled(name string, byName map[string]string) string {
