@@ -101,7 +101,7 @@ type mapping struct {
 }
 
 func (m *mapping) add(r *tool.Request) {
-	q := Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Why: r.Why, Save: r.Save, Also: r.Also, Prefixed: r.Prefixed, Variables: r.Variables}
+	q := Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Why: r.Why, Save: r.Save, Also: r.Also, Prefixed: r.Prefixed, Variables: r.Variables, Wraps: r.Wraps}
 	if r.Permission == tool.PermissionBash {
 		q.Apart = r.Apart || m.Dir == "" || Under(m.Dir, r.Dir) != m.Worktree
 		if q.Apart && isLiteral(q.Save) {

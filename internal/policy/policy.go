@@ -65,6 +65,9 @@ type Request struct {
 	// without decides; this one is denied where the last line but those for everything denies it.
 	Prefixed  bool   `json:"-"`
 	Variables string `json:"-"`
+	// Wraps: the command does nothing but run others, which are requests of their own. Lines for
+	// everything are about those alone; where no other line is about this one, nothing is said of it.
+	Wraps bool `json:"-"`
 	// Apart: a command that does not run by itself in the worktree's root, so no saved approval of
 	// one line is about it.
 	Apart bool `json:"-"`

@@ -80,7 +80,7 @@ func (r *rule) match(q *Request) bool {
 	switch {
 	case !r.names(q.Permission):
 		return false
-	case q.Prefixed && r.everything():
+	case (q.Prefixed || q.Wraps) && r.everything():
 		return false
 	case r.outward != nil:
 		return r.outward.match(q, r.Action)

@@ -156,7 +156,7 @@ func withoutVariables(also string) string {
 
 func (s *Stack) decideOne(q *Request) decision {
 	d := decision{action: Ask, reason: "no rule is about it", layer: layerRules}
-	if q.dialled {
+	if q.dialled || q.Wraps {
 		d = decision{action: Allow, layer: layerRules}
 	}
 	if r := decider(s.list, s.above, q); r != nil {

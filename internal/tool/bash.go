@@ -88,7 +88,7 @@ func (in *bashInput) Access(reader []string) Access {
 		if scan.Opaque || in.stdin != "" {
 			c.Save = ""
 		}
-		a.add(Request{Permission: PermissionBash, Pattern: c.Text, Save: c.Save, Also: c.Also, Prefixed: c.Prefixed, Variables: c.Variables, Dir: c.Dir, Apart: c.Apart, Program: c.Program})
+		a.add(Request{Permission: PermissionBash, Pattern: c.Text, Save: c.Save, Also: c.Also, Prefixed: c.Prefixed, Variables: c.Variables, Wraps: c.Wraps, Dir: c.Dir, Apart: c.Apart, Program: c.Program})
 	}
 	for _, p := range scan.Writes {
 		a.add(Request{Permission: PermissionEdit, Pattern: p.Text, Path: p.Name, Write: true})

@@ -134,6 +134,8 @@ type Request struct {
 	// too, with them as its Variables.
 	Prefixed  bool
 	Variables string
+	// Wraps is that of a command, as shell.Command has it.
+	Wraps bool
 	// Dir and Apart are those of a command, as shell.Command has them.
 	Dir   string
 	Apart bool

@@ -126,7 +126,7 @@ func (c *scanner) listed(k *call, text string) {
 	}
 	dir, apart := k.dirs.only()
 	apart = apart || k.fed || c.fed > 0
-	written := Command{Text: text, Save: save, Dir: dir, Apart: apart}
+	written := Command{Text: text, Save: save, Wraps: k.onlyRuns(), Dir: dir, Apart: apart}
 	if kind := strings.TrimSuffix(save, " *"); text != kind && !strings.HasPrefix(text, kind+" ") {
 		written.Save = "" // the pattern would not match it
 	}
@@ -169,7 +169,7 @@ func (c *scanner) listed(k *call, text string) {
 		}
 		written.Also = alsoSet(k.sets, short, also)
 		c.command(written)
-		written = Command{Text: short, Variables: k.variables, Save: save, Dir: dir, Apart: apart}
+		written = Command{Text: short, Variables: k.variables, Save: save, Wraps: written.Wraps, Dir: dir, Apart: apart}
 	}
 	written.Also = plain
 	written.Program = program

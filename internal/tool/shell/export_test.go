@@ -1,6 +1,9 @@
 package shell
 
-import "testing"
+import (
+	"math/rand/v2"
+	"testing"
+)
 
 // Bypasses is for the tests with the rules, which import this package's users.
 var Bypasses = bypasses
@@ -9,3 +12,10 @@ var Bypasses = bypasses
 // this shell, when an edit of file is denied and all else allowed. The tests with
 // the rules set it.
 var Denied func(t testing.TB, shell, text, file string) bool
+
+// Generate has f judge generated texts, with a simple command beside each.
+func Generate(t *testing.T, short, long int, f func(r *rand.Rand, text, simple string)) {
+	generate(t, short, long, func(g *grammar, text string) {
+		f(g.Rand, text, g.pick("touch", "git", "ls", "cat", "b", "find", "printf", "rm", "./x", "d/x")+" "+g.word()+g.pick("", g.redirection()))
+	})
+}

@@ -81,6 +81,8 @@ type Command struct {
 	// is listed too, which says what it does, with those as its Variables.
 	Prefixed  bool
 	Variables string
+	// Wraps: all that it does is to run others, which are listed too. A rule for everything is about those alone.
+	Wraps bool
 	// Dir is where it runs, absolute or relative to where the text starts: "" is that place.
 	Dir string
 	// Apart: it may run in more places than one or be given input by another part of the text, so

@@ -24,6 +24,8 @@ type wrapper struct {
 	moves []string
 	// digits: an option may be a number by itself ("nice -5").
 	digits bool
+	// only: what it runs does what it would do by itself; unless: but not with an option.
+	only, unless bool
 }
 
 // wrappers are the programs and builtins behind which a command is looked for.
@@ -31,20 +33,20 @@ type wrapper struct {
 // then not known.
 var wrappers = map[string]wrapper{
 	"env": {
-		flags: "i0v", values: "uC", variables: true, moves: []string{"-C", "--chdir"},
+		only: true, unless: true, flags: "i0v", values: "uC", variables: true, moves: []string{"-C", "--chdir"},
 		long: []string{"--ignore-environment", "--null", "--debug"}, longValues: []string{"--unset", "--chdir"},
 	},
 	"timeout": {
-		flags: "v", values: "ks", operands: 1,
+		only: true, flags: "v", values: "ks", operands: 1,
 		long: []string{"--foreground", "--preserve-status", "--verbose"}, longValues: []string{"--kill-after", "--signal"},
 	},
-	"nice":   {values: "n", longValues: []string{"--adjustment"}, digits: true},
-	"nohup":  {},
-	"setsid": {flags: "cfw", long: []string{"--ctty", "--fork", "--wait"}},
-	"stdbuf": {values: "ioe", longValues: []string{"--input", "--output", "--error"}},
-	"ionice": {flags: "t", values: "cn", long: []string{"--ignore"}, longValues: []string{"--class", "--classdata"}},
+	"nice":   {only: true, values: "n", longValues: []string{"--adjustment"}, digits: true},
+	"nohup":  {only: true},
+	"setsid": {only: true, flags: "cfw", long: []string{"--ctty", "--fork", "--wait"}},
+	"stdbuf": {only: true, values: "ioe", longValues: []string{"--input", "--output", "--error"}},
+	"ionice": {only: true, flags: "t", values: "cn", long: []string{"--ignore"}, longValues: []string{"--class", "--classdata"}},
 	"time": {
-		flags: "pvqa", values: "fo", long: []string{"--portability", "--verbose", "--quiet", "--append"},
+		only: true, unless: true, flags: "pvqa", values: "fo", long: []string{"--portability", "--verbose", "--quiet", "--append"},
 		longValues: []string{"--format", "--output"},
 	},
 	"sudo": {
@@ -58,10 +60,53 @@ var wrappers = map[string]wrapper{
 		long:       []string{"--null", "--no-run-if-empty", "--verbose", "--interactive", "--exit", "--open-tty", "--max-lines", "--replace"},
 		longValues: []string{"--arg-file", "--delimiter", "--max-args", "--max-procs", "--max-chars"},
 	},
-	"command": {flags: "p", shell: true},
-	"builtin": {shell: true},
-	"exec":    {flags: "cl", values: "a", shell: true},
+	"command": {only: true, unless: true, flags: "p", shell: true},
+	"builtin": {only: true, shell: true},
+	"exec":    {only: true, unless: true, flags: "cl", values: "a", shell: true},
 	"busybox": {},
+}
+
+// onlyRuns reports whether all that k does is to run a command or a script that is in its text, as that would run
+// by itself.
+func (k *call) onlyRuns() bool {
+	w, is := wrappers[k.name]
+	switch {
+	case k.more:
+		return false
+	case scripted[k.name]:
+		return k.script() > 0
+	case !is || !w.only:
+		return false
+	}
+	rest, sets, _, why := w.command(k.args[1:])
+	if w.unless {
+		options := slices.DeleteFunc(slices.Clone(k.args[1:len(k.args)-len(rest)]), func(o word) bool { return o.value == "--" })
+		if len(options) > len(sets) {
+			return false
+		}
+	}
+	return len(rest) > 0 && why == ""
+}
+
+// scripted are the shells whose language is known.
+var scripted = setOf("bash", "sh", "dash", "ash")
+
+// script is the number of the argument that is the script of k, a shell, which has no options but those that
+// say how to read it; 0 where there is none.
+func (k *call) script() int {
+	for i, w := range k.args[1:] {
+		switch {
+		case !w.fixed || logsIn(w) || !isShellOption(w.value):
+			return 0
+		case strings.HasPrefix(w.value, "--") || !strings.Contains(w.value, "c"):
+			continue
+		}
+		if i+2 >= len(k.args) || !k.args[i+2].fixed || strings.HasPrefix(k.args[i+2].value, "-") || strings.HasPrefix(k.args[i+2].value, "+") {
+			return 0
+		}
+		return i + 2
+	}
+	return 0
 }
 
 // wrapped judges a wrapper and what it runs.
@@ -323,15 +368,19 @@ func logsIn(w word) bool {
 // shellOption reports whether an option of a shell is known, and makes no
 // difference to how the shell reads.
 func (f *findings) shellOption(name string, w word) bool {
-	switch w.value {
+	if isShellOption(w.value) {
+		return true
+	}
+	f.opaque("%s: its option %s is not known here", name, shorten(w.text))
+	return false
+}
+
+func isShellOption(o string) bool {
+	switch o {
 	case "--login", "--norc", "--noprofile", "--posix":
 		return true
 	}
-	if len(w.value) < 2 || w.value[0] != '-' && w.value[0] != '+' || w.value[1] == '-' || strings.Trim(w.value[1:], "celuxv") != "" {
-		f.opaque("%s: its option %s is not known here", name, shorten(w.text))
-		return false
-	}
-	return true
+	return len(o) > 1 && (o[0] == '-' || o[0] == '+') && o[1] != '-' && strings.Trim(o[1:], "celuxv") == ""
 }
 
 // scriptArgument scans the script that is argument i, or the first one after it
