@@ -1,5 +1,7 @@
 package shell
 
+import "slices"
+
 // facts are what a text says in one place and what matters in another, whichever
 // of them comes first. Scripts inside of the text share its facts.
 type facts struct {
@@ -11,6 +13,9 @@ type facts struct {
 
 	// fed: the shell itself is given other input, and with it what runs from there on.
 	fed bool
+
+	// bashes are the scripts that run a bash.
+	bashes []*scope
 
 	// astray: it sets a variable by which the shell finds directories, so that what it says of them does not hold.
 	astray bool
@@ -24,6 +29,23 @@ type facts struct {
 	copies []redirected
 	// opened are the files by which descriptors are opened again.
 	opened []reopened
+}
+
+// scope is what is known of one script, and of those that it is in.
+type scope struct {
+	around *scope
+	// connected: a redirection may be of a connection. A bash that it runs, or that a script in it runs, takes itself for
+	// the first shell then, as the last command of another does, and runs its start-up file.
+	connected bool
+}
+
+func (s *scope) isConnected() bool {
+	for ; s != nil; s = s.around {
+		if s.connected {
+			return true
+		}
+	}
+	return false
 }
 
 // redirected is a descriptor that is made a copy of another one.
@@ -62,6 +84,9 @@ func (f *findings) conclude() {
 	all := f.facts
 	if all.arrays && all.list != "" {
 		f.opaque("%s may be a list for an array, which is expanded again", shorten(all.list))
+	}
+	if slices.ContainsFunc(all.bashes, (*scope).isConnected) {
+		f.opaque("bash may run its start-up file first, with a connection as its input")
 	}
 	if all.fed {
 		for i := range f.out.Commands {

@@ -20,6 +20,7 @@ func (c *scanner) redirects(d dirs, list []*syntax.Redirect) {
 			c.opaque("bash reads >&-x as >&- and x") // a word of its own, or even the command
 		}
 		n := c.redirected(r)
+		connects(c, r)
 		switch r.Op {
 		case syntax.RdrOut, syntax.AppOut, syntax.RdrClob, syntax.RdrAll, syntax.AppAll, syntax.RdrInOut:
 			c.target(d, c.word(r.Word), true)
@@ -51,6 +52,17 @@ func (c *scanner) redirects(d dirs, list []*syntax.Redirect) {
 			c.opaque("it has a redirection that is not known")
 		}
 	}
+}
+
+// connects notes that a redirection may open a connection, as bash does by such a name.
+func connects(c *scanner, r *syntax.Redirect) {
+	switch r.Op {
+	case syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc:
+		return
+	}
+	w := c.word(r.Word)
+	known := strings.HasPrefix(w.value, "/dev/tcp/") || strings.HasPrefix(w.value, "/dev/udp/")
+	c.scope.connected = c.scope.connected || known || !w.fixed && !w.isPipe() && (strings.HasPrefix(w.value, "/dev/") || strings.HasPrefix("/dev/", w.value))
 }
 
 // descriptor reports whether w, after ">&" or "<&", is a number or "-".

@@ -131,7 +131,7 @@ func Scan(command string, o Options) Result {
 
 // scan is one Scan. It says whether the text is astray, which it is taken for at once with astray.
 func scan(command string, o Options, astray bool) (r Result, found bool) {
-	c := &scanner{findings: findings{&Result{Commands: make([]Command, 0, min(2+len(command)/24, maxMade))}, &facts{}}, home: o.Home, workdir: o.Workdir, astray: astray}
+	c := &scanner{findings: findings{&Result{Commands: make([]Command, 0, min(2+len(command)/24, maxMade))}, &facts{}}, home: o.Home, workdir: o.Workdir, astray: astray, scope: &scope{}}
 	name := "bash"
 	if len(o.Shell) > 0 {
 		name = path.Base(o.Shell[0])
@@ -163,6 +163,7 @@ type scanner struct {
 	fed           int      // parts around it that are given input
 	scratch       []byte   // for plain forms
 	sets          []string // call.sets of what runs this script
+	scope         *scope
 
 	src string // what positions refer to
 	// within is the offset at which the innermost substitution ends; 0 = none.
@@ -176,6 +177,6 @@ type scanner struct {
 // inner is a scanner for a script inside of c's text.
 func (c *scanner) inner() *scanner {
 	return &scanner{
-		findings: c.findings, home: c.home, workdir: c.workdir, astray: c.astray, posix: c.posix, level: c.level, depth: c.depth + 1, fed: c.fed,
+		findings: c.findings, home: c.home, workdir: c.workdir, astray: c.astray, posix: c.posix, level: c.level, depth: c.depth + 1, fed: c.fed, scope: &scope{around: c.scope},
 	}
 }

@@ -335,6 +335,9 @@ var shells = setOf("sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "rbash")
 
 // shellScript scans the script of "sh -c script".
 func (c *scanner) shellScript(k *call, name string) {
+	if strings.HasSuffix(name, "bash") {
+		c.facts.bashes = append(c.facts.bashes, c.scope)
+	}
 	if k.anew && strings.HasSuffix(name, "bash") {
 		// Without SHLVL it takes itself for the first shell of a connection.
 		c.opaque("%s may run its start-up file first, in an environment that is not this shell's", name)
