@@ -29,6 +29,8 @@ func TestMeaning(t *testing.T) {
 		{"exec -a -bash bash -c ls", true, "", ""},
 		{"bash -lc ls", true, "", ""},
 		{"bash --login -c ls", true, "", ""},
+		{"bash +lc ls", true, "", ""},
+		{"sh +l -c ls", true, "", ""},
 		{"sh -l -c ls", true, "", ""},
 		{"env -i bash -c ls", true, "", ""},
 		{"env -u SHLVL bash -c ls </dev/tcp/h/1", true, "", ""},

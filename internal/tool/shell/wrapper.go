@@ -363,9 +363,10 @@ func (c *scanner) shellScript(k *call, name string) {
 	c.opaque("what %s runs is read from its input", name)
 }
 
-// logsIn reports whether an argument, if it is an option, makes a shell a login shell.
+// logsIn reports whether an argument, if it is an option, makes a shell a login shell: +l does too.
 func logsIn(w word) bool {
-	return w.value == "--login" || strings.HasPrefix(w.value, "-") && !strings.HasPrefix(w.value, "--") && strings.Contains(w.value, "l")
+	letters := strings.HasPrefix(w.value, "-") && !strings.HasPrefix(w.value, "--") || strings.HasPrefix(w.value, "+")
+	return w.value == "--login" || letters && strings.Contains(w.value, "l")
 }
 
 // shellOption reports whether an option of a shell is known, and makes no
