@@ -9,9 +9,9 @@ import (
 var Bypasses = bypasses
 
 // Denied reports whether a call with the command text is denied in a session with
-// this shell, when an edit of file is denied and all else allowed. The tests with
+// this shell and home, when an edit of file is denied and all else allowed. The tests with
 // the rules set it.
-var Denied func(t testing.TB, shell, text, file string) bool
+var Denied func(t testing.TB, shell, text, file, home string) bool
 
 // Generate has f judge generated texts, with a simple command beside each.
 func Generate(t *testing.T, short, long int, f func(r *rand.Rand, text, simple string)) {

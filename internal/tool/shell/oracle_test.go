@@ -8,11 +8,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -144,15 +147,32 @@ func startOracle() (*oracle, error) {
 	return o, nil
 }
 
+// surroundings are what a session may have chosen for its shell.
+type surroundings struct {
+	home, oldpwd string
+	cdpath       string
+	// socket: bash has a socket as its input, as of a connection, and is not the first shell there. In a session its
+	// input is none; a text may open one.
+	socket bool
+}
+
+// usual are those that are chosen by nobody.
+var usual = surroundings{home: "/w"}
+
 // execute runs text in bash or dash.
 func execute(t testing.TB, shell, text string) execution {
+	t.Helper()
+	return executeIn(t, shell, text, usual)
+}
+
+func executeIn(t testing.TB, shell, text string, around surroundings) execution {
 	t.Helper()
 	o, err := takeOracle()
 	if err != nil {
 		t.Fatalf("oracle: %v", err)
 	}
 	defer giveOracle(o)
-	for _, block := range []string{shell, text} {
+	for _, block := range []string{strings.Join([]string{shell, around.home, around.oldpwd, around.cdpath, strconv.FormatBool(around.socket)}, "\x00"), text} {
 		if err := writeBlock(o.in, []byte(block)); err != nil {
 			t.Fatalf("oracle: %v", err)
 		}
@@ -256,6 +276,9 @@ func oracleMain() error {
 	if _, err := os.Stat("/etc"); err == nil {
 		return errors.New("it is not on its own file system")
 	}
+	if err := listen(); err != nil {
+		return err
+	}
 	if err := limited(); err != nil {
 		return err
 	}
@@ -271,10 +294,42 @@ func oracleMain() error {
 		if err != nil {
 			return err
 		}
-		if err := serve(string(shell), string(text)); err != nil {
+		said := strings.Split(string(shell), "\x00")
+		if err := serve(said[0], string(text), surroundings{home: said[1], oldpwd: said[2], cdpath: said[3], socket: said[4] == "true"}); err != nil {
 			return err
 		}
 	}
+}
+
+// listen takes connections at port 7 of this network's own loopback, and keeps none.
+func listen() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request); err != nil {
+		return fmt.Errorf("loopback: %w", err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:7")
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}()
+	return nil
 }
 
 func buildRoot(root string) error {
@@ -306,6 +361,14 @@ func buildRoot(root string) error {
 			return err
 		}
 	}
+	for name, text := range kindStubs() {
+		if err := os.MkdirAll(filepath.Dir(root+name), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(root+name, []byte(text), 0o755); err != nil {
+			return err
+		}
+	}
 	if err := os.WriteFile(root+"/dev/null", nil, 0o666); err != nil {
 		return err
 	}
@@ -330,6 +393,36 @@ func buildRoot(root string) error {
 	}
 	return unix.Mount("", root, "", unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NODEV|unix.MS_NOSUID, "")
 }
+
+// kindStubs are the stubs, by path, of programs that have options before the words that say what they do: each reads its
+// options as the program itself does, by its manual, and writes down, behind an "@" with the program's name, what it would do.
+func kindStubs() map[string]string {
+	all := make(map[string]string)
+	for name, options := range map[string]struct{ values, alone, end string }{
+		"git": {
+			"-C|-c|--git-dir|--work-tree|--namespace|--super-prefix|--config-env|--attr-source|--shallow-file",
+			"-p|--paginate|-P|--no-pager|--bare|--no-replace-objects|--literal-pathspecs|--no-literal-pathspecs|--glob-pathspecs|--noglob-pathspecs|--icase-pathspecs|--no-optional-locks|" +
+				"--exec-path=*|--git-dir=*|--work-tree=*|--namespace=*|--super-prefix=*|--config-env=*|--attr-source=*",
+			"--help|-h|--version|-v|--exec-path|--html-path|--man-path|--info-path|--list-cmds=*",
+		},
+		"docker": {"--config|-c|--context|-H|--host|-l|--log-level|--tlscacert|--tlscert|--tlskey", "-D|--debug|--tls|--tlsverify|--*=*|-[cHl]?*", "-h|--help|-v|--version"},
+		"kubectl": {
+			"--as|--cache-dir|--cluster|--context|--kubeconfig|-n|--namespace|--request-timeout|-s|--server|--token|--user|-v", "--insecure-skip-tls-verify|--match-server-version|--*=*|-[nsv]?*", "-h|--help",
+		},
+		"npm": {"--prefix|-C|--registry|--userconfig|--globalconfig|--cache|--loglevel|--tag|--otp|-w|--workspace", "-s|--silent|-g|--global|--no-color|--json|--*=*", "-h|--help|-v|--version"},
+	} {
+		all["/stub/"+name] = "#!/bin/dash\nprintf '%s\\0' \"$0\" \"$@\" '\x01' >>/l/p.$$\nwhile [ $# -gt 0 ]; do case $1 in\n" +
+			options.end + ") exit 0;;\n" + options.values + ") [ $# -gt 1 ] || exit 129; shift 2;;\n" + options.alone + ") shift;;\n-*) exit 129;;\n" +
+			"*) printf '%s\\0' @" + name + " \"$1\" '\x01' >>/l/p.$$; exit;;\nesac; done\n"
+	}
+	for _, dir := range gitCores {
+		all[dir+"/git-push"] = "#!/bin/dash\nprintf '%s\\0' @git push '\x01' >>/l/p.$$\n"
+	}
+	return all
+}
+
+// gitCores are directories of git's own programs.
+var gitCores = []string{"/usr/lib/git-core", "/opt/git/libexec/git-core"}
 
 var library = regexp.MustCompile(`(/\S+) \(0x`)
 
@@ -377,8 +470,23 @@ var oracleScripts = func() map[string]string {
 // oracleLink leads to another directory than it stands in.
 const oracleLink = "/w/link"
 
+// startUp are files that some shells run first, of the home directory or by the variable ENV. None of the texts
+// speaks of them; each makes a file that no rule allows.
+var startUp = []string{".bash_profile", ".bash_login", ".profile", ".bashrc", ".bash_logout", ".shrc"}
+
+// startUpFile is the file that a start-up file makes.
+func startUpFile(name string) string { return "/w/STARTED" + name }
+
+// isStartUp reports whether a file is a start-up file that nobody has changed.
+func isStartUp(file string, text []byte) bool {
+	name := filepath.Base(file)
+	return slices.Contains(startUp, name) && string(text) == startUpText(name)
+}
+
+func startUpText(name string) string { return ">" + startUpFile(name) + "\n" }
+
 // serve runs one text and answers with what it did.
-func serve(shell, text string) error {
+func serve(shell, text string, around surroundings) error {
 	for _, dir := range []string{"/w", "/l"} {
 		if err := empty(dir); err != nil {
 			return err
@@ -406,11 +514,16 @@ func serve(shell, text string) error {
 			return err
 		}
 	}
+	for _, name := range startUp {
+		if err := os.WriteFile(filepath.Join(around.home, name), []byte(startUpText(name)), 0o644); err != nil {
+			return err
+		}
+	}
 	trace, err := os.OpenFile("/l/trace", os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
-	status := runShell(shell, text, trace)
+	status := runShell(shell, text, trace, around)
 	_ = trace.Close()
 	unchanged := func(file string) bool {
 		before, there := oracleScripts[file]
@@ -418,7 +531,7 @@ func serve(shell, text string) error {
 			before, there = oracleText, true
 		}
 		b, err := os.ReadFile(file)
-		return there && err == nil && string(b) == before
+		return err == nil && (there && string(b) == before || isStartUp(file, b))
 	}
 	_ = filepath.WalkDir("/w", func(path string, e os.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && path != oracleLink && !unchanged(path) {
@@ -507,10 +620,10 @@ func limited() error {
 	return nil
 }
 
-func runShell(shell, text string, trace *os.File) (status string) {
+func runShell(shell, text string, trace *os.File, around surroundings) (status string) {
 	argv := []string{"/bin/dash"}
 	files := []*os.File{nil, nil, nil}
-	env := []string{"PATH=/stub:/usr/bin:/bin", "HOME=/w", "LANG=C.UTF-8", "TERM=dumb", "PS4=\x02 "}
+	env := []string{"PATH=/stub:/usr/bin:/bin", "HOME=" + around.home, "ENV=" + filepath.Join(around.home, ".shrc"), "LANG=C.UTF-8", "TERM=dumb", "PS4=\x02 "}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return "start: " + err.Error()
@@ -518,6 +631,21 @@ func runShell(shell, text string, trace *os.File) (status string) {
 	defer func() { _ = null.Close() }()
 	for i := range files {
 		files[i] = null
+	}
+	for name, value := range map[string]string{"OLDPWD": around.oldpwd, "CDPATH": around.cdpath} {
+		if value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	if around.socket {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return "start: " + err.Error()
+		}
+		_ = unix.Close(pair[1]) // nothing more comes
+		files[0] = os.NewFile(uintptr(pair[0]), "socket")
+		env = append(env, "SHLVL=1")
+		defer func() { _ = files[0].Close() }()
 	}
 	if shell == "bash" {
 		argv = []string{"/bin/bash", "--noprofile", "--norc"}

@@ -1,6 +1,8 @@
 package shell
 
 import (
+	"hash/fnv"
+	"math/rand/v2"
 	"os"
 	"path"
 	"slices"
@@ -16,13 +18,27 @@ import (
 // claimed anything.
 func check(t testing.TB, shell, text string) (judged bool) {
 	t.Helper()
-	r := Scan(text, Options{Home: "/w", Shell: []string{shell}})
-	if r.Opaque {
+	return checkIn(t, shell, text, usual)
+}
+
+// checkIn is check in other surroundings, of which the scan is told what it takes: a session that says where cd leads
+// has its commands judged as a whole.
+func checkIn(t testing.TB, shell, text string, around surroundings) (judged bool) {
+	t.Helper()
+	r := Scan(text, Options{Home: around.home, Shell: []string{shell}})
+	if r.Opaque || around.cdpath != "" && mayTravel(text) {
 		return false // whatever it does, nothing was claimed
 	}
-	x := execute(t, shell, text)
+	x := executeIn(t, shell, text, around)
 	for _, argv := range x.programs {
-		if _, is := oracleScripts[argv[0]]; is {
+		if program, is := strings.CutPrefix(argv[0], "@"); is {
+			argv[0] = program
+			if !slices.ContainsFunc(r.Commands, func(c Command) bool {
+				return slices.ContainsFunc(append(strings.Split(c.Also, "\x00"), c.Text), func(reading string) bool { return explainsSome(reading, argv) })
+			}) {
+				t.Errorf("%s -c %q: it was %q, which no rule would be about: %+v", shell, text, argv, r.Commands)
+			}
+		} else if _, is := oracleScripts[argv[0]]; is {
 			if !runsFile(r, argv[0]) {
 				t.Errorf("%s -c %q: it ran the file %q, which is not among those of %+v", shell, text, argv[0], r.Commands)
 			}
@@ -31,7 +47,7 @@ func check(t testing.TB, shell, text string) (judged bool) {
 		}
 	}
 	for _, file := range x.files {
-		if !Denied(t, shell, text, file) {
+		if !Denied(t, shell, text, file, around.home) {
 			t.Errorf("%s -c %q: it wrote %q, and rules that deny an edit of that do not deny it: %+v", shell, text, file, r.Writes)
 		}
 	}
@@ -41,6 +57,11 @@ func check(t testing.TB, shell, text string) (judged bool) {
 		}
 	}
 	return true
+}
+
+// mayTravel reports whether a command may go by CDPATH, as judge has it.
+func mayTravel(text string) bool {
+	return slices.ContainsFunc([]string{"cd", "pushd", "popd"}, func(s string) bool { return strings.Contains(text, s) })
 }
 
 // runsFile reports whether a file is among those that the commands of r may run.
@@ -77,7 +98,12 @@ func interprets(text, name string) bool {
 
 // explains reports whether the command text may have become argv: the words that
 // are fixed are the same up to the first one that is not.
-func explains(text string, argv []string) bool {
+func explains(text string, argv []string) bool { return explainsWords(text, argv, false) }
+
+// explainsSome is explains for words that argv begins with.
+func explainsSome(text string, argv []string) bool { return explainsWords(text, argv, true) }
+
+func explainsWords(text string, argv []string, some bool) bool {
 	file, err := syntax.NewParser().Parse(strings.NewReader(text), "")
 	if err != nil || len(file.Stmts) != 1 {
 		return begins(text, argv[0])
@@ -93,7 +119,7 @@ func explains(text string, argv []string) bool {
 		case !w.fixed && (w.many || i == 0):
 			return i > 0
 		case i >= len(argv):
-			return false
+			return some
 		case strings.Contains(w.value, "{}"): // what xargs and find replace
 		case w.fixed && !w.tilde && w.value != argv[i] && (i > 0 || programName(w.value) != programName(argv[0])):
 			return false
@@ -200,7 +226,9 @@ func TestOracleSees(t *testing.T) {
 		x := execute(t, "bash", tc.text)
 		var names []string
 		for _, argv := range x.programs {
-			names = append(names, argv[0])
+			if !strings.HasPrefix(argv[0], "@") {
+				names = append(names, argv[0])
+			}
 		}
 		slices.Sort(names)
 		slices.Sort(tc.names)
@@ -218,6 +246,41 @@ func TestOracleSees(t *testing.T) {
 		if x := execute(t, shell, "echo x 1<in >/dev/stdout"); !slices.Equal(x.files, []string{"/w/in"}) {
 			t.Errorf("%s: files %q", shell, x.files)
 		}
+	}
+	for text, want := range map[string]string{
+		"git -C d -c a=b --bare push x": "push", "git --shallow-file x push": "push", "git --git-dir=x --new push": "", "git --version push": "", "docker -H x --tls -ly run a": "run", "kubectl -n get delete x": "delete", "npm --registry x publish": "publish",
+		"/opt/git/libexec/git-core/git-push": "push",
+	} {
+		got := ""
+		for _, argv := range execute(t, "bash", text).programs {
+			if strings.HasPrefix(argv[0], "@") {
+				got += argv[1]
+			}
+		}
+		if got != want {
+			t.Errorf("%q was %q, want %q", text, got, want)
+		}
+	}
+	// Start-up files show, of a login shell and of one behind a connection.
+	for text, want := range map[string]string{
+		"bash -lc :": ".bash_profile", "exec -l bash -c :": ".bash_profile", "dash -lc :": ".profile", "dash -ic :": ".shrc", "exec bash -c : </dev/tcp/127.0.0.1/7": ".bashrc", "env -i HOME=$HOME bash -c :": ".bashrc", "env bash -c :": "", "exec </dev/tcp/127.0.0.1/7; bash -c :": ".bashrc", "exec </dev/tcp/127.0.0.1/7; sh -c :": "", "sh -c : </dev/tcp/127.0.0.1/7": "",
+		"bash -lc exit": ".bash_profile .bash_logout",
+	} {
+		for _, home := range []string{"/w", "/w/d"} {
+			x := executeIn(t, "bash", text, surroundings{home: home, socket: !strings.Contains(text, "tcp")})
+			var files []string
+			for name := range strings.FieldsSeq(want) {
+				files = append(files, startUpFile(name))
+			}
+			slices.Sort(files)
+			slices.Sort(x.files)
+			if !slices.Equal(x.files, files) {
+				t.Errorf("%q: it made %q, want %q", text, x.files, files)
+			}
+		}
+	}
+	if x := executeIn(t, "bash", "cd inner; echo a >f; cd -; echo b >g; echo c >~/h", surroundings{home: "/w/d/e", oldpwd: "/w", cdpath: "/w/d"}); !slices.Equal(x.files, []string{"/w/d/e/h", "/w/d/inner/f", "/w/g"}) {
+		t.Errorf("it wrote %q", x.files)
 	}
 	if x := execute(t, "dash", `$'\'; touch FLAG #'`); len(x.programs) != 1 {
 		t.Errorf("dash ran %q", x.programs)
@@ -288,7 +351,9 @@ func FuzzOracle(f *testing.F) {
 		if form&formDash != 0 {
 			shell = "dash"
 		}
-		check(t, shell, text)
+		h := fnv.New64()
+		h.Write(data)
+		checkIn(t, shell, text, newGrammar(rand.NewPCG(h.Sum64(), 3)).surroundings(shell))
 	})
 }
 

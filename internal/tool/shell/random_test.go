@@ -55,6 +55,14 @@ func (g *grammar) text() string {
 	return text
 }
 
+// surroundings are what a session may have chosen for its shell.
+func (g *grammar) surroundings(shell string) surroundings {
+	return surroundings{
+		home: g.pick("/w", "/w", "/w/d", "/w/d/e", "/w/d/inner"), oldpwd: g.pick("", "", "/w/d", "/w"), cdpath: g.pick("", "", "", "/w/d", ".:/w"),
+		socket: shell == "bash" && g.IntN(2) == 0,
+	}
+}
+
 // list is a text that declare takes for a list of elements.
 func (g *grammar) list() string {
 	return g.pick(" ", "", "", "") + "(" + g.pick("$(touch z)", "`touch z`", "[$(touch z)]=a", g.word()) + ")"
@@ -87,6 +95,31 @@ func (g *grammar) redirection() string {
 // tilde is a file in the home directory, or in one that is called as it is written.
 func (g *grammar) tilde() string {
 	return g.pick("~", "~", `~""`, `"~"`, `'~'`, `\~`, "~+", "~d", "~{,a}", "~?", `~"$x"`, "~$x", "~`:`", "~$(:)") + g.pick("/", "/", `\/`, `"/"`, `'/'`, "/d/") + g.pick("f", `"f"`, "f*", "")
+}
+
+// kind is a command of a program that has options before the words that say what it does.
+func (g *grammar) kind() string {
+	dir := g.pick("", "", "", gitCores[0]+"/", gitCores[1]+"/", `"`+gitCores[1]+`"/`)
+	if strings.Contains(dir, "core") {
+		return dir + "git-push" + g.pick("", " x", " -C d", " >f")
+	}
+	var program string
+	var options []string
+	switch program = g.pick("git", "git", "docker", "kubectl", "npm"); program {
+	case "git":
+		options = []string{"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--config-env", "--attr-source", "--shallow-file", "-p", "-P", "--no-pager", "--bare", "--no-replace-objects", "--no-literal-pathspecs", "--exec-path", "--no-optional-locks", "--new"}
+	case "docker":
+		options = []string{"--config", "-c", "--context", "-H", "--host", "-l", "--log-level", "-D", "--debug", "--tls", "--tlskey", "-Hx", "--new"}
+	case "kubectl":
+		options = []string{"--as", "--context", "--kubeconfig", "-n", "--namespace", "-s", "-v", "--match-server-version", "-v5", "--new"}
+	case "npm":
+		options = []string{"--prefix", "-C", "--registry", "--loglevel", "-w", "-s", "--silent", "-g", "--json", "--new"}
+	}
+	text := dir + program
+	for range g.IntN(4) {
+		text += " " + g.pick(options...) + g.pick("", "", " ", " ", "=") + g.pick("x", "d", "push", "a=b", `"push"`, `"$x"`, "$x", "''", `"$x"y`, "-c", "--", "", "")
+	}
+	return text + " " + g.pick("push", "push", "run", "delete", "publish", `"push"`, "status", `pu\sh`, "$x", `"$x"`, "") + g.pick("", " x", " --force", " $x", " >f")
 }
 
 // script is a command that runs a file which is in more directories than one.
@@ -153,6 +186,11 @@ func (g *grammar) command() string {
 	case 16:
 		return g.pick("echo a", "{ echo a; }", "cat", "{ cat; echo a; }", "( echo a"+g.redirection()+" )", g.command()) + g.redirection() + g.pick("", g.redirection())
 	case 17:
+		if g.IntN(6) == 0 {
+			to := " " + g.pick("<", "<>", "0<>", "<", "3<") + g.pick("/dev/tcp/127.0.0.1/7", "$y", `"/dev/$y"`, "/dev/tc?/127.0.0.1/7")
+			run := g.pick("", "", "env ", "nice ", "exec ", "command ") + g.pick("bash -c ", "bash -ec ", "sh -c ", "/bin/bash -c ") + quoted(g.pick("echo a", "cat", g.command()))
+			return g.pick("", "y=/dev/tcp/127.0.0.1/7; ", "y=tcp/127.0.0.1/7; ") + g.pick(run+to, "{ "+run+"; }"+to, "exec"+to+"; "+run, "exec"+to+"; "+run+" <&3", run+to+" | cat")
+		}
 		return g.pick("x=in; ", "x=f; ", "for x in f in; do ", "exec"+g.redirection()+"; ", "cd /dev; ") + "echo a" + g.redirection() + g.pick("", "; done")
 	}
 	switch g.IntN(24) {
@@ -162,11 +200,14 @@ func (g *grammar) command() string {
 		return "cd " + g.pick("link/../inner", "link/..", "/w/link/../inner", "./link/./../inner", "d/../d/inner", "link; cd ../inner", "d/e && cd ../inner", "link && cd ..", "-- link/../inner", `"link"/../inner`) +
 			g.pick("; ", " && ", "\n") + "echo a >" + g.pick("f", "./f", "d/f", g.tilde())
 	case 2:
-		return g.pick("env -i ", "env -u HOME ", "exec -c ", "env --unset=HOME nice ", "env -i env ", "env ", "command exec -a sh ", "exec -a x ", "exec -l ") +
-			g.pick("sh", "bash", "/bin/sh", "/bin/bash", "dash") + g.pick(" -c ", " -c ", " -lc ", " -ec ") + quoted(g.pick("", "cd; ", "cd ~; ", "cd d; ")+"echo a >"+g.pick("f", g.tilde()))
+		return g.pick("env -i ", "exec ", "exec env ", "exec nice ", "command exec ", "BASH_ENV=~/.bashrc ", "ENV=~/.shrc ", "env BASH_ENV=/w/.bashrc ", "export ENV; exec ", "SSH_CLIENT=a ", "env -u HOME ", "exec -c ", "env --unset=HOME nice ", "env -i env ", "env ", "command exec -a sh ", "exec -a x ", "exec -l ") +
+			g.pick("sh", "bash", "/bin/sh", "/bin/bash", "dash") + g.pick(" -c ", " -c ", " -lc ", " -ec ", " --login -c ", " -ic ", " +lc ", " -l +c ", " --norc -c ", " --rcfile ~/.bashrc -c ") + quoted(g.pick("", "cd; ", "cd ~; ", "cd d; ")+"echo a >"+g.pick("f", g.tilde()))
 	}
-	if g.IntN(8) == 0 {
+	switch g.IntN(8) {
+	case 0:
 		return g.script()
+	case 1:
+		return g.kind()
 	}
 	text := g.pick("touch", "echo", "git", "ls", "cat", "printf", "[", "find", "b")
 	for range g.IntN(4) {
@@ -262,7 +303,7 @@ func TestOracleOnRandomCommands(t *testing.T) {
 	needOracle(t)
 	var judged atomic.Int64
 	count := generate(t, 300, 50_000, func(g *grammar, text string) {
-		if shell := g.pick("bash", "bash", "dash"); len(text) <= 4000 && check(t, shell, text) {
+		if shell := g.pick("bash", "bash", "dash"); len(text) <= 4000 && checkIn(t, shell, text, g.surroundings(shell)) {
 			judged.Add(1)
 		}
 	})
@@ -278,7 +319,7 @@ func TestOracleOnScripts(t *testing.T) {
 	needOracle(t)
 	var judged atomic.Int64
 	count := generate(t, 300, 50_000, func(g *grammar, _ string) {
-		if check(t, g.pick("bash", "bash", "dash"), g.script()) {
+		if shell := g.pick("bash", "bash", "dash"); checkIn(t, shell, g.script(), g.surroundings(shell)) {
 			judged.Add(1)
 		}
 	})

@@ -3,6 +3,7 @@ package shell_test
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -34,16 +35,21 @@ func init() { shell.Denied = denied }
 var registry = sync.OnceValue(func() *tool.Registry { return tool.NewRegistry() })
 
 // denied is shell.Denied, by the rules.
-func denied(t testing.TB, reader, text, file string) bool {
+func denied(t testing.TB, reader, text, file, home string) bool {
 	if strings.ContainsAny(file, "*?") || !utf8.ValidString(file) {
 		return true // no rule is about just this file
 	}
 	// The oracle's home is /w too, and its link leads to d/e: a session's paths are judged by where
 	// they lead, these as they are written.
 	rules := "[permission]\n\"*\" = \"allow\"\nexternal_directory = \"allow\"\n[permission.edit]\n\"*\" = \"allow\"\n"
-	names := []string{file, strings.Replace(file, "/w", policy.Home, 1)}
+	names := []string{file}
 	if below, is := strings.CutPrefix(file, "/w/d/e/"); is {
-		names = append(names, "/w/link/"+below, policy.Home+"/link/"+below)
+		names = append(names, "/w/link/"+below)
+	}
+	for _, name := range names {
+		if from, err := filepath.Rel(home, name); err == nil {
+			names = append(names, filepath.Join(policy.Home, from))
+		}
 	}
 	for _, name := range names {
 		rules += tomlString(name) + " = \"deny\"\n"
