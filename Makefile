@@ -150,6 +150,10 @@ vm-test: build ## see it work on Debian's own kernels and systemd, in virtual ma
 chaos: build bin/runsc ## kill daemons in the middle of things for long, on every tier
 	@scripts/chaos
 
+.PHONY: long
+long: build ## run the random tests of rules, bash and the network for hours; prints seeds (TEXTS=1000000)
+	@TEXTS="$(TEXTS)" scripts/long
+
 .PHONY: fuzz
 fuzz: deps ## run each fuzz target for FUZZTIME (30s)
 	@scripts/fuzz $(FUZZTIME)
