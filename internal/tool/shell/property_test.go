@@ -83,7 +83,7 @@ func runsFile(r Result, file string) bool {
 // begins reports whether text is a command called name, whatever its arguments.
 func begins(text, name string) bool {
 	first, _, _ := strings.Cut(text, " ")
-	return programName(first) == programName(name)
+	return programName(first) == programName(name) || strings.HasPrefix(text+" ", programName(name)+" ") // of two words, as git's own
 }
 
 // programName is the name of a program that is given by its path, a stub's too.

@@ -133,7 +133,8 @@ func (g *grammar) script() string {
 	case 0:
 		how = g.pick("./s", "d/s", "e/s", "./d/e/s", "link/s", "../s", "/w/d/s", "~/s", `./"s"`, "./s*")
 	case 1:
-		how = "/usr/bin/perl" + g.pick("", " -w", " -I d", " -Id", " -I s.pl", " -0777", " -s", " --", " -i.bak", " -l", " -I d -w --", " -x", ` -I "$x"`, " -I $x", " -f", " -e 1", " -le 1", " -Mstrict", " -c") + " " + strings.NewReplacer("s", "s.pl", "$x", "s.pl").Replace(file)
+		// With -l, perl has the dash of a "#!" line begin as a login shell; that is perl's affair.
+		how = "/usr/bin/perl" + g.pick("", " -w", " -I d", " -Id", " -I s.pl", " -0777", " -s", " --", " -i.bak", " -n", " -I d -w --", " -x", ` -I "$x"`, " -I $x", " -f", " -e 1", " -le 1", " -Mstrict", " -c") + " " + strings.NewReplacer("s", "s.pl", "$x", "s.pl").Replace(file)
 	default:
 		how = g.pick("sh", "bash", "dash", "/bin/bash", "/bin/dash", ".", "bash", "sh") + g.pick("", "", " -e", " -u", " -eu", " +x", " --", " --norc", " --posix", " -o errexit", " -eo pipefail", " -O extglob", " --rcfile d/s", " --init-file s", " -o") + " " + file
 	}
