@@ -165,6 +165,9 @@ func (a *app) complainAnswer(err error, e *client.Error) {
 func sayViolations(a *app, e *client.Error) {
 	said, unsaid := e.Message, 0
 	for _, v := range e.Violations {
+		if v.Message == e.Message {
+			continue // the field is for programs: the message has it in words
+		}
 		form := v.Path + ": " + v.Message
 		if !strings.Contains(said, form) {
 			form = strings.TrimPrefix(v.Path+" "+v.Message, " ")

@@ -4,7 +4,11 @@
 // which the API tells nothing but a reference to the log.
 package fault
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
 
 // Kind says why something is not done. It is an error itself, so that who acts on one
 // can ask errors.Is(err, fault.NotFound). Its text is the API's word for it, which logs
@@ -53,11 +57,11 @@ type Error struct {
 	Kind Kind
 	Err  error  // what is wrong: its text is the message that is shown
 	Hint string // what to do next; "" where the kind says that, or the message
-	// Places are where, if that is in more than one place; those who make it bound them.
+	// Places are where: paths, or one field of a request; those who make it bound them.
 	Places []Place
 }
 
-// Place is one of the places where something is wrong, such as a file that is in the way.
+// Place is one of the places where something is wrong, such as a file that is in the way, or a field.
 type Place struct{ Path, Message string }
 
 // Next sets the hint of an error that was just made, and returns it.
@@ -70,6 +74,19 @@ func (e *Error) Next(hint string) *Error {
 func (e *Error) At(places []Place) *Error {
 	e.Places = places
 	return e
+}
+
+// In gives err, and where that is an *Error without a place the field of a request's body that it is about: names from
+// the top of it on, as they are, which make a JSON pointer.
+func In(err error, field ...string) error {
+	if e, ok := errors.AsType[*Error](err); ok && len(e.Places) == 0 {
+		var pointer strings.Builder
+		for _, name := range field {
+			pointer.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name))
+		}
+		e.Places = []Place{{pointer.String(), e.Err.Error()}}
+	}
+	return err
 }
 
 // Error implements error.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/toold/toold/client"
@@ -28,12 +29,12 @@ const maxCaches = 16
 
 func (c caching) claim(_ context.Context, pl *plan) error {
 	if len(pl.req.Caches) > maxCaches {
-		return fault.Invalid.Errorf("%d caches; at most %d", len(pl.req.Caches), maxCaches)
+		return fault.In(fault.Invalid.Errorf("%d caches; at most %d", len(pl.req.Caches), maxCaches).Next("leave some out"), "caches")
 	}
 	pl.caches.env = map[string]string{}
 	for i := range pl.req.Caches {
 		if err := c.claimOne(pl, &pl.req.Caches[i]); err != nil {
-			return err
+			return fault.In(err, "caches", strconv.Itoa(i))
 		}
 	}
 	if len(pl.req.Caches) > 0 {
@@ -44,7 +45,7 @@ func (c caching) claim(_ context.Context, pl *plan) error {
 	for i := range pl.req.Mounts {
 		if mt := &pl.req.Mounts[i]; mt.Mode == client.MountCow {
 			if err := c.claimMount(pl, mt); err != nil {
-				return fmt.Errorf("mount %s: %w", mt.Target, err)
+				return fmt.Errorf("mount %s: %w", mt.Target, fault.In(err, "mounts", strconv.Itoa(i)))
 			}
 		}
 	}
@@ -62,7 +63,7 @@ func checkCachePlaces(pl *plan) error {
 			places = append(places, m.Target)
 		}
 	}
-	return checkTargets(places)
+	return checkFields(places, len(pl.req.Mounts))
 }
 
 // claimMount makes of a mount of mode cow what a cache is that begins with a directory of the
@@ -98,7 +99,7 @@ func (c caching) claimOne(pl *plan, r *client.CacheUse) error {
 			Next("leave the mode, or the cache, out; a project file may ask for caches of mode cow")
 	}
 	if slices.ContainsFunc(pl.caches.uses, func(u cache.Use) bool { return u.Name == r.Name }) {
-		return fault.Invalid.Errorf("cache %s is asked for twice", r.Name)
+		return fault.Invalid.Errorf("cache %s is asked for twice", r.Name).Next("name it once")
 	}
 	u := cache.Use{Name: set.Name, Mode: set.Mode, Size: set.Size}
 	if err := c.roster.cfg.Trees.Bounded(); err != nil {
@@ -115,7 +116,8 @@ func (c caching) claimOne(pl *plan, r *client.CacheUse) error {
 	}
 	for name := range r.From {
 		if !slices.ContainsFunc(set.Dirs, func(d builtin.Dir) bool { return d.Name == name }) {
-			return fault.Invalid.Errorf("cache %s has no directory %q to begin with", set.Name, shown(name))
+			return fault.Invalid.Errorf("cache %s has no directory %q to begin with", set.Name, shown(name)).
+				Next("leave it out of from")
 		}
 	}
 	pl.caches.uses = append(pl.caches.uses, u)

@@ -24,16 +24,16 @@ import (
 func (dm *daemon) checkRules(tenant string, r *client.SessionCreate) error {
 	r.Profile = cmp.Or(r.Profile, policy.DefaultProfile)
 	if err := dm.court.Check(tenant, r.Profile); err != nil {
-		return err
+		return fault.In(err, "profile")
 	}
 	if len(r.Permission) == 0 {
 		return nil
 	}
 	if _, err := policy.CheckRules("session", r.Permission); err != nil {
-		return fault.Invalid.Errorf("permission: %v", err)
+		return fault.In(fault.Invalid.Errorf("permission: %v", err), "permission")
 	}
 	if err := policy.CheckSpelling("session", r.Permission); err != nil {
-		return fault.Invalid.Errorf("permission: %v", err)
+		return fault.In(fault.Invalid.Errorf("permission: %v", err), "permission")
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func (l *life) createQueued(ctx context.Context, p auth.Principal, r client.Sess
 		return nil, err
 	}
 	if r.Queue < 0 || time.Duration(r.Queue) > maxQueue {
-		return nil, fault.Invalid.Errorf("queue %s: give a time up to %s, or 0 to wait for nothing", r.Queue, client.Duration(maxQueue))
+		return nil, fault.In(fault.Invalid.Errorf("queue %s: give a time up to %s, or 0 to wait for nothing", r.Queue, client.Duration(maxQueue)), "queue")
 	}
 	v, err := l.create(ctx, p, r, nil, trees.Seed{})
 	if !errors.Is(err, queue.ErrFull) {

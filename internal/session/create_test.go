@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
@@ -93,6 +96,9 @@ func TestCreateRefuses(t *testing.T) {
 			if codeOfErr(err) != tt.code || s != nil || !strings.Contains(fmt.Sprint(err), tt.says) {
 				t.Errorf("got %v, %v, want %s about %q", s, err, tt.code, tt.says)
 			}
+			if f, ok := errors.AsType[*fault.Error](err); ok && f.Kind == fault.Invalid && (len(f.Places) != 1 || !pointsInto(tt.r, f.Places[0].Path)) {
+				t.Errorf("%v is about %v, which is no field of the request", err, f.Places)
+			}
 		})
 	}
 	if n := len(h.host.boxes); n != 1 {
@@ -104,6 +110,48 @@ func TestCreateRefuses(t *testing.T) {
 	if list, err := h.m.List(t.Context(), alice, client.SessionQuery{All: true}); err != nil || len(list.Items) != 1 {
 		t.Errorf("sessions %v, %v", list, err)
 	}
+}
+
+// pointsInto reports whether a pointer leads to a field that a body has, or could have.
+func pointsInto(body any, pointer string) bool {
+	at := reflect.ValueOf(body)
+	for i, name := range strings.Split(pointer, "/") {
+		if i == 0 {
+			if name != "" {
+				return false
+			}
+			continue
+		}
+		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
+		for at.Kind() == reflect.Pointer {
+			at = at.Elem()
+		}
+		switch at.Kind() {
+		case reflect.Struct:
+			fields := reflect.VisibleFields(at.Type())
+			i := slices.IndexFunc(fields, func(f reflect.StructField) bool {
+				tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				return tag == name
+			})
+			if i < 0 {
+				return false
+			}
+			at = at.FieldByIndex(fields[i].Index)
+		case reflect.Slice:
+			n, err := strconv.Atoi(name)
+			if err != nil || n >= at.Len() {
+				return false
+			}
+			at = at.Index(n)
+		case reflect.Map:
+			if at = at.MapIndex(reflect.ValueOf(name)); !at.IsValid() {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return pointer != ""
 }
 
 func TestCreateFillsIn(t *testing.T) {

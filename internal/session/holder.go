@@ -20,8 +20,8 @@ func (leaseProcess) claim(_ context.Context, pl *plan) error {
 	}
 	p, owner, start, err := holder.Watch(pid)
 	if err != nil {
-		return fault.Invalid.Errorf("lease_pid %d: %s", pid, plain.Cause(err)).
-			Next("give the id of a process that runs")
+		return fault.In(fault.Invalid.Errorf("lease_pid %d: %s", pid, plain.Cause(err)).
+			Next("give the id of a process that runs"), "lease_pid")
 	}
 	pl.holder, pl.start = p, start
 	if owner != pl.p.UID && !pl.p.Admin {

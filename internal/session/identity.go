@@ -11,7 +11,7 @@ import (
 func (s *Settings) settleIdentity(w *client.Worktree) error {
 	if w.Identity != nil {
 		if err := w.Identity.Check(); err != nil {
-			return fault.Invalid.Errorf("worktree.identity: %v", err)
+			return fault.In(fault.Invalid.Errorf("worktree.identity: %v", err), "worktree", "identity")
 		}
 	}
 	if own := s.Worktrees.Identity; own != nil && (w.Identity == nil || w.Identity.Creators) {

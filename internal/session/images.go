@@ -37,7 +37,7 @@ const maxImageRef = 512
 // checkImage settles which image the session has.
 func (dm *daemon) checkImage(r *client.SessionCreate, set *Settings, tenant string) error {
 	if r.Image != "" && (len(r.Image) > maxImageRef || !plain.Printable(r.Image) || strings.ContainsRune(r.Image, ' ')) {
-		return fault.Invalid.Errorf("image %q: give the name of an image, or its digest; at most %d bytes", shown(r.Image), maxImageRef)
+		return fault.In(fault.Invalid.Errorf("image %q: give the name of an image, or its digest; at most %d bytes", shown(r.Image), maxImageRef), "image")
 	}
 	r.Image = cmp.Or(r.Image, dm.cfg.Image)
 	if r.Image != "" {

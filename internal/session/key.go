@@ -35,7 +35,7 @@ func keyHash(p auth.Principal, r *client.SessionCreate) ([]byte, error) {
 // made none: its key is free again.
 func (l *life) keyed(ctx context.Context, p auth.Principal, r *client.SessionCreate) (*client.Session, error) {
 	if len(r.Key) > maxKey || !plain.Printable(r.Key) {
-		return nil, fault.Invalid.Errorf("key is UTF-8 text without control characters, at most %d bytes", maxKey)
+		return nil, fault.In(fault.Invalid.Errorf("key is UTF-8 text without control characters, at most %d bytes", maxKey), "key")
 	}
 	hash, err := keyHash(p, r)
 	if err != nil {

@@ -51,7 +51,7 @@ func (n network) claim(_ context.Context, pl *plan) error {
 	case "":
 		*mode = cmp.Or(most, client.NetworkNone)
 	default:
-		return fault.Invalid.Errorf("network.mode %q: use none or rules", shown(*mode))
+		return fault.In(fault.Invalid.Errorf("network.mode %q: use none or rules", shown(*mode)), "network", "mode")
 	}
 	if *mode == client.NetworkNone {
 		return nil

@@ -62,7 +62,7 @@ func (s *Settings) settleBudget(r *client.SessionCreate, ten Tenant) error {
 // tighten bounds one part of a budget.
 func tighten[T ~int64](name string, at *T, most T) error {
 	if *at < 0 {
-		return fault.Invalid.Errorf("budget.%s is negative (%v); leave it out for no bound", name, *at)
+		return fault.In(fault.Invalid.Errorf("budget.%s is negative (%v); leave it out for no bound", name, *at), "budget", name)
 	}
 	if most > 0 && (*at == 0 || *at > most) {
 		*at = most

@@ -34,7 +34,7 @@ type Config struct {
 // gets less than it would because the host has no more.
 func Fill(l *client.Limits, c Config) (notes []string, err error) {
 	if math.IsNaN(l.CPUs) || math.IsInf(l.CPUs, 0) {
-		return nil, fault.Invalid.Errorf("limits.cpus is not a number")
+		return nil, fault.In(fault.Invalid.Errorf("limits.cpus is not a number"), "limits", "cpus")
 	}
 	asked := *l
 	for _, err := range []error{
@@ -73,7 +73,8 @@ const leastSize = 64 << 10
 func isSize(v any) bool { _, is := v.(client.Size); return is }
 
 // fill settles one limit, which at finds.
-func fill[T ~int64 | ~int | ~float64](name string, l *client.Limits, c *Config, notes *[]string, at func(*client.Limits) *T) error {
+func fill[T ~int64 | ~int | ~float64](name string, l *client.Limits, c *Config, notes *[]string, at func(*client.Limits) *T) (err error) {
+	defer func() { err = fault.In(err, "limits", name) }()
 	v, most, key := at(l), *at(&c.Most), "limits.max."+name
 	if ten := *at(&c.TenantMost); ten > 0 && (most == 0 || ten <= most) {
 		most, key = ten, key+" of the tenant"
