@@ -62,8 +62,12 @@ uids = [40001]
 		return cmd
 	}
 	for _, args := range [][]string{
-		{"session", "create", "--name", "over"}, {"session", "rm", "over"}, {"session", "create", "--name", "review"},
-		{"call", "review", "bash", "cat /nosuch"}, {"call", "review", "nosuch", "{}"}, {"call", "review", "bash", "echo asked", "--wait", "0"},
+		{"session", "create", "--name", "over"},
+		{"session", "rm", "over"},
+		{"session", "create", "--name", "review"},
+		{"call", "review", "bash", "cat /nosuch"},
+		{"call", "review", "nosuch", "{}"},
+		{"call", "review", "bash", "echo asked", "--wait", "0"},
 	} {
 		if text, err := as(args...).CombinedOutput(); err != nil && !strings.Contains(string(text), "nosuch") {
 			t.Fatalf("%q: %v, %s", args, err, text)
