@@ -127,7 +127,7 @@ func testDenied(t *testing.T, r *rig) {
 	// Control: what listens at the refused address answers where a line lets it.
 	before := r.reached.Load()
 	open := r.session(client.SessionCreate{Permission: []client.RuleOf{{Permission: "network", Pattern: "10.20.0.1", Action: "deny"}}})
-	if got := r.bash(open, "curl -sS http://allowed.example/"); !strings.Contains(got.Output, `was denied by session rule 1 (network "10.20.0.1")`) {
+	if got := r.bash(open, "curl -sS http://allowed.example/"); !strings.Contains(got.Output, "was denied by session rule 1\n") || strings.Contains(got.Output, "10.20.0.1") {
 		t.Errorf("a session's own rule does not narrow: %s", got.Output)
 	}
 	if r.reached.Load() != before {
