@@ -120,7 +120,7 @@ func explainsWords(text string, argv []string, some bool) bool {
 			return i > 0
 		case i >= len(argv):
 			return some
-		case strings.Contains(w.value, "{}"): // what xargs and find replace
+		case strings.Contains(w.value, "{}"), strings.Contains(w.value, "=~"): // what xargs and find replace, and where bash finds a home
 		case w.fixed && !w.tilde && w.value != argv[i] && (i > 0 || programName(w.value) != programName(argv[0])):
 			return false
 		}
