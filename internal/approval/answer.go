@@ -41,10 +41,7 @@ func (d *Desk) List(p auth.Principal, session, after string, limit int) (client.
 			list.Next = list.Items[limit-1].ID
 			break
 		}
-		v := a.Row.Approval
-		if p.Session != "" {
-			v = *a.ToAgent()
-		}
+		v := *a.Shown(p.Session != "")
 		v.SelfOnce = v.SelfOnce && AtTerminal(&a.Row) // who asked may have left
 		list.Items = append(list.Items, v)
 	}

@@ -79,7 +79,7 @@ type Pending struct {
 	// Unreadable says why an agent may not see what its call makes of files: the rules do not let it
 	// read one of them. It is "" where it may; nil is always.
 	Unreadable func() string
-	// tell tells who listens to the call, and the agents among them toAgent.
+	// tell tells who listens to the call, and the agents among them toAgent where that is not nil.
 	tell  func(typ string, data, toAgent any)
 	reply chan Reply      // gets the one answer; capacity 1
 	again chan struct{}   // says that the rules have changed; capacity 1
@@ -110,7 +110,7 @@ func (p *Pending) late() bool {
 // Told lets it be seen and answered, and tells who listens to the call.
 func (p *Pending) Told() {
 	p.told.Store(true)
-	p.tell(client.EventApprovalAsked, &p.Row.Approval, p.ToAgent())
+	p.tell(client.EventApprovalAsked, p.Shown(false), p.Shown(true))
 }
 
 // Rejudge has the call be judged again.
@@ -281,7 +281,7 @@ func (d *Desk) Settle(p *Pending, r Reply) error {
 	p.end = true
 	d.remove(p)
 	d.keep(r.saved)
-	p.tell(client.EventApprovalReplied, said, said)
+	p.tell(client.EventApprovalReplied, said, nil)
 	d.Replied(&row.Approval, r.How, row.Answered.Sub(row.Created))
 	p.reply <- r
 	return nil

@@ -72,11 +72,11 @@ func Describe(row *store.Approval, j *judge.Judgement) {
 	}
 }
 
-// ToAgent is the approval as the holder of a session's token sees it: where the rules do not let the
-// session read what the call changes, nothing in it differs by what is in those files.
-func (p *Pending) ToAgent() *client.Approval {
+// Shown is the approval as people see it, or as an agent does, the holder of a session's token: where the rules do
+// not let the session read what the call changes, nothing in that differs by what is in those files.
+func (p *Pending) Shown(agent bool) *client.Approval {
 	why := ""
-	if p.Unreadable != nil {
+	if agent && p.Unreadable != nil {
 		why = p.Unreadable()
 	}
 	if why == "" {

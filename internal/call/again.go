@@ -42,11 +42,7 @@ func (s *Service) again(ctx context.Context, t *twin, agent bool, o Options) (*c
 	l := c.stream.Follow(r.Event, agent, c.snapshot)
 	defer c.stream.Unfollow(l)
 	for _, p := range s.Approvals.PendingOf(c.id) {
-		v := &p.Row.Approval
-		if agent {
-			v = p.ToAgent()
-		}
-		r.Event(r.Made(client.EventApprovalAsked, v))
+		r.Event(r.Made(client.EventApprovalAsked, p.Shown(agent)))
 	}
 	if c.def.Streams {
 		if err := r.Live(ctx, c.out); err != nil && ctx.Err() == nil {

@@ -310,15 +310,7 @@ func TestExplainedIsWhatHappens(t *testing.T) {
 	}
 	stack := func() (string, *policy.Stack) {
 		text := randomRules(random)
-		set, err := policy.Parse("rules.toml", []byte(text))
-		if err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
-		s, err := set.Stack("build", "default")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return text, s
+		return text, stackOf(t, text)
 	}
 	var passed, cut, differ int
 	for i := range cases {
@@ -480,25 +472,31 @@ func TestFarSpeaksFirst(t *testing.T) {
 	}
 }
 
+// stackOf reads rules, for the default profile.
+func stackOf(t *testing.T, text string) *policy.Stack {
+	t.Helper()
+	set, err := policy.Parse("rules.toml", []byte(text))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	s, err := set.Stack("build", "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // Where a name leads, and which addresses a rule is about, is told nobody in the session: its
 // programs in no part of an answer, its calls in no line.
 func TestAddressOfANameIsNotTold(t *testing.T) {
-	set, err := policy.Parse("rules.toml", []byte(`[permission.network]
+	rules := &ruled{}
+	rules.set(stackOf(t, `[permission.network]
 "*.example:*" = "allow"
 "10.1.1.1:*" = "deny"
 "10.2.0.0/16:*" = "deny"
 "10.3.3.3:*" = "ask"
 "*:9001" = "allow"
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := set.Stack("build", "default")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules := &ruled{}
-	rules.set(s)
 	r := newRig(t, &gate{}, egress.Config{Gate: rules.gate(t), Ports: []uint16{9000}})
 	lines := map[string]string{"one.example": "rules.toml:3", "many.example": "rules.toml:4", "asked.example": "rules.toml:5"}
 	r.dns.set("one.example", "10.1.1.1")

@@ -138,21 +138,14 @@ expect = "allow"
 }
 
 func TestPortsAndPrivate(t *testing.T) {
-	set, err := Parse("rules.toml", []byte(`[permission.network]
+	s := stackOf(t, `[permission.network]
 "*" = "allow"
 "a.example:22" = "deny"
 "b.example:5432" = "ask"
 "10.0.0.0/8:*" = "allow"
 "10.9.0.0/16" = "deny"
 "192.168.1.1" = "ask"
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := set.Stack("build", "default")
-	if err != nil {
-		t.Fatal(err)
-	}
+`)
 	if ports, every := s.Ports(); !every || !slices.Equal(ports, []uint16{80, 443, 5432}) {
 		t.Errorf("ports %v, every %t", ports, every)
 	}

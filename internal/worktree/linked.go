@@ -137,8 +137,8 @@ func (l looking) repositories() (all []string, cut string) {
 		if bare || has[".git"] || len(entries) == 0 { // one that cannot be listed may have one
 			all = append(all, at)
 		}
+		git := bare || has["HEAD"] && has["commondir"]
 		for _, e := range entries {
-			git := bare || has["HEAD"] && has["commondir"]
 			if e.IsDir() && !slices.Contains(heavy, e.Name()) && (!git || !slices.Contains(gitOwn, e.Name())) {
 				next = append(next, filepath.Join(at, e.Name()))
 			}

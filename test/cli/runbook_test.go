@@ -3,12 +3,10 @@ package cli
 import (
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/toold/toold/internal/testrig"
@@ -55,12 +53,8 @@ socket_group = "nogroup"
 uids = [40001]
 `), 0o600))
 	r := newDaemon(t, "--config", config)
-	as := func(args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), filepath.Join(programs, "toolctl"), args...)
-		cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH"), "TOOLD_SOCKET=" + r.socket}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 40001, Gid: 65534}}
-		return cmd
-	}
+	user := *r
+	user.uid = 40001
 	for _, args := range [][]string{
 		{"session", "create", "--name", "over"},
 		{"session", "rm", "over"},
@@ -69,8 +63,8 @@ uids = [40001]
 		{"call", "review", "nosuch", "{}"},
 		{"call", "review", "bash", "echo asked", "--wait", "0"},
 	} {
-		if text, err := as(args...).CombinedOutput(); err != nil && !strings.Contains(string(text), "nosuch") {
-			t.Fatalf("%q: %v, %s", args, err, text)
+		if text, exit := user.raw(t, 200, args...); exit != 0 && !strings.Contains(text, "nosuch") {
+			t.Fatalf("%q: exit %d, %s", args, exit, text)
 		}
 	}
 	session := strings.TrimSpace(r.toolctl(t, "--tenant", "ci", "session", "list", "-o", "name"))

@@ -167,23 +167,13 @@ func (s *Sender) Heard() bool {
 }
 
 // Tell sends an event to who listens to this call. It does not wait for them.
-func (s *Sender) Tell(typ string, data any) { s.tellAs("", typ, data) }
+func (s *Sender) Tell(typ string, data any) { s.tellAs("", typ, data, nil) }
 
-// TellApart is Tell for an event of which agents hear something else.
-func (s *Sender) TellApart(typ string, data, toAgent any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for l := range s.listeners {
-		if l.agent {
-			l.put(s.Event(typ, toAgent), false)
-		} else {
-			l.put(s.Event(typ, data), false)
-		}
-	}
-}
+// TellApart is Tell for an event of which agents hear something else; nil: they hear the same.
+func (s *Sender) TellApart(typ string, data, toAgent any) { s.tellAs("", typ, data, toAgent) }
 
-// tellAs is Tell for an event that a stream can be taken up after, by its id.
-func (s *Sender) tellAs(id, typ string, data any) {
+// tellAs is TellApart for an event that a stream can be taken up after, by its id.
+func (s *Sender) tellAs(id, typ string, data, toAgent any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.listeners) == 0 {
@@ -191,9 +181,17 @@ func (s *Sender) tellAs(id, typ string, data any) {
 	}
 	e := s.Event(typ, data)
 	e.ID = id
+	ofAgents := e
+	if toAgent != nil {
+		ofAgents.Data = s.Event(typ, toAgent).Data
+	}
 	last := typ == string(client.CallCompleted) || typ == string(client.CallError)
 	for l := range s.listeners {
-		l.put(e, last)
+		if l.agent {
+			l.put(ofAgents, last)
+		} else {
+			l.put(e, last)
+		}
 	}
 }
 
@@ -262,7 +260,7 @@ func (s *Sender) send(stream string, offset int64, p []byte, hub bool) {
 	if s.Split {
 		at = output.Position{s.told[0] - int64(len(s.carry[0])), s.told[1] - int64(len(s.carry[1]))}
 	}
-	s.tellAs(at.ID(s.Split), "output", chunk)
+	s.tellAs(at.ID(s.Split), "output", chunk, nil)
 	if hub {
 		s.Hub.Publish([]client.Event{s.Event(client.EventCallOutput, chunk)})
 	}
