@@ -241,7 +241,7 @@ func gitProgram(name string) string {
 	if path.Base(dir) != "git-core" || !needsNoQuotes(base) {
 		return ""
 	}
-	if kind, is := strings.CutPrefix(base, "git-"); is {
+	if kind := strings.TrimPrefix(base, "git-"); kind != base && kind != "" {
 		return "git " + kind
 	}
 	if base == "git" {

@@ -76,6 +76,7 @@ func TestMeaning(t *testing.T) {
 		{"git --new-option push", false, "git push", ""},
 		{"git --no-pager --new-option -C d push", false, "git push", ""},
 		{"/usr/lib/git-core/git-push origin", false, "git push origin", ""},
+		{"/usr/lib/git-core/git- push", false, "git- push", ""},
 		{"/usr/libexec/git-core/../git-core/git-push origin", false, "git push origin", ""},
 		{"/usr/lib/git-core/git push origin", false, "git push origin", ""},
 	} {
