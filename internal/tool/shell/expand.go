@@ -33,7 +33,7 @@ func (c *scanner) parts(d dirs, list []syntax.WordPart, quoted bool) {
 			c.substitution(d, p)
 		case *syntax.ProcSubst:
 			c.fed++ // of >( )
-			c.nested(p.Rparen, func() { c.list(d, p.Stmts) })
+			substitution(c, p.Rparen, func() { c.list(d, p.Stmts) })
 			c.fed--
 		case *syntax.ArithmExp:
 			c.arithmetic(d, p.X)
@@ -60,8 +60,19 @@ func (c *scanner) substitution(d dirs, s *syntax.CmdSubst) {
 		}
 		c.inner().script(raw, d)
 	default:
-		c.nested(s.Right, func() { c.list(d, s.Stmts) })
+		substitution(c, s.Right, func() { c.list(d, s.Stmts) })
 	}
+}
+
+// substitution is c.nested for what bash writes anew before it runs it.
+func substitution(c *scanner, end syntax.Pos, f func()) {
+	if c.whole > 0 {
+		c.nested(end, f)
+		return
+	}
+	c.whole = end.Offset()
+	c.nested(end, f)
+	c.whole = 0
 }
 
 // nested runs f for what ends at end, within which its here-documents must end

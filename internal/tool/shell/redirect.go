@@ -157,6 +157,12 @@ var standardFiles = map[string]int{
 // is a matter of the version of bash.
 var delimiters = regexp.MustCompile(`^(?:'([\w.-]+)'|"([\w.-]+)"|\\?([\w.-]+))$`)
 
+// separates reports whether a command may end in text by other than a new line, a pipe, "&&" or "||".
+func separates(text string) bool { return strings.ContainsAny(notEnds.Replace(text), ";&") }
+
+// notEnds takes away what has a "&" and is no end by which bash writes a ";".
+var notEnds = strings.NewReplacer("&&", "", ">&", "", "<&", "", "&>", "", "|&", "")
+
 // heredoc scans a here-document and checks that it ends where bash ends it.
 func (c *scanner) heredoc(d dirs, r *syntax.Redirect) {
 	m := delimiters.FindStringSubmatch(c.slice(r.Word.Pos().Offset(), r.Word.End().Offset()))
@@ -180,6 +186,10 @@ func (c *scanner) heredoc(d dirs, r *syntax.Redirect) {
 		c.opaque("the text of a here-document does not begin on the next line")
 	}
 	end := r.Hdoc.End().Offset()
+	if c.whole > 0 && (separates(c.slice(r.Word.End().Offset(), r.Hdoc.Pos().Offset())) || end < c.whole && separates(c.slice(end, c.whole))) {
+		// bash writes a substitution anew from what it has read, and loses a ";" then: "git; push" becomes "git push".
+		c.opaque("a command ends with a ; behind a here-document in a substitution")
+	}
 	if c.within > 0 && end >= c.within {
 		c.opaque("a here-document ends after the substitution that it is in")
 	}

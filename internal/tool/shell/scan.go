@@ -168,6 +168,8 @@ type scanner struct {
 	src string // what positions refer to
 	// within is the offset at which the innermost substitution ends; 0 = none.
 	within uint
+	// whole is the offset at which the outermost substitution ends; 0 = none.
+	whole uint
 	// moving are the loops in which the directory may change.
 	moving map[syntax.Node]bool
 	// heredocLines are the lines on which a here-document was begun.

@@ -76,7 +76,7 @@ func (c *scanner) script(text string, d dirs) {
 		}
 	}
 	c.comments(file)
-	c.heredocLines, c.within = make(map[uint]bool), 0
+	c.heredocLines, c.within, c.whole = make(map[uint]bool), 0, 0
 	if travels(c.src) && mayLoop(c.src) {
 		c.moving = movingLoops(file)
 	}
