@@ -39,6 +39,61 @@ const maxBases = 256 << 20
 type baseHead struct {
 	Perm uint32 `json:"perm"`
 	Sum  raw    `json:"sum"`
+	// File is which one it was; zero in bases of earlier versions.
+	File which `json:"file,omitzero"`
+}
+
+// which tells a file, as it is, from others and from itself when it has changed, whatever the clock says.
+type which struct {
+	Inode uint64 `json:"inode"`
+	Size  int64  `json:"size"`
+	MTime int64  `json:"mtime"` // ns, as CTime
+	CTime int64  `json:"ctime"`
+}
+
+// differs reports whether a file of the source is not what was kept of it. Only what may be another one, or has
+// changed, is asked for its content's sum.
+func (h baseHead) differs(now version, sum func() (raw, error)) bool {
+	switch {
+	case h.Sum == "":
+		return false // nothing was kept
+	case now.Kind != beneath.File || now.Perm != h.Perm:
+		return true
+	case now.which == h.File:
+		return false
+	case now.Size > maxMerge || h.File != which{} && now.Size != h.File.Size:
+		return true
+	}
+	is, err := sum()
+	return err != nil || is != h.Sum
+}
+
+// heads says what was kept of files, at those of these paths that no job has written.
+func (d *state) heads(b *bases, n int, path func(int) string, all map[string]own) map[string]baseHead {
+	heads := make(map[string]baseHead)
+	for i := range n {
+		p := path(i)
+		if _, wrote := all[p]; !wrote && b.file(p) {
+			heads[p] = d.head(b, p)
+		}
+	}
+	return heads
+}
+
+func (d *state) head(b *bases, path string) (h baseHead) {
+	if p, ok := b.pack(path); ok {
+		return p.baseHead
+	}
+	f, err := os.Open(d.path(baseName(path, b.since)))
+	if err != nil {
+		return h
+	}
+	defer f.Close()
+	line, err := bufio.NewReaderSize(f, 512).ReadSlice('\n')
+	if err != nil || json.Unmarshal(line, &h) != nil {
+		return baseHead{} // a crash has cut it
+	}
+	return h
 }
 
 // baseName is the file of a path for a session that began then.
@@ -69,7 +124,7 @@ func (s *survey) share() {
 
 // keep keeps a base, if there is none.
 func (o Other) keep(c *change, content io.Reader) error {
-	return keepBase(filepath.Join(o.Dir, baseName(c.path, o.Since)), baseHead{c.now.Perm, c.now.Sum}, content)
+	return keepBase(filepath.Join(o.Dir, baseName(c.path, o.Since)), baseHead{c.now.Perm, c.now.Sum, c.now.which}, content)
 }
 
 func keepBase(name string, head baseHead, content io.Reader) error {

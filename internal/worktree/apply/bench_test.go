@@ -3,6 +3,8 @@ package apply
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -10,8 +12,13 @@ import (
 	"github.com/toold/toold/client"
 )
 
-// BenchmarkApply writes 10,000 changes: half of them new, in 100 directories.
+// BenchmarkApply writes 10,000 changes: half of them new, in 100 directories. Of the others the bases are kept, or not.
 func BenchmarkApply(b *testing.B) {
+	b.Run("no bases", func(b *testing.B) { benchmarkApply(b, false) })
+	b.Run("bases", func(b *testing.B) { benchmarkApply(b, true) })
+}
+
+func benchmarkApply(b *testing.B, kept bool) {
 	const n = 10_000
 	old, now := make(map[string]string), make(map[string]string)
 	for i := range n {
@@ -25,6 +32,11 @@ func BenchmarkApply(b *testing.B) {
 		g := begin(b, tree(b, old))
 		write(b, g.work, now)
 		archive := archiveOf(b, g.source, g.work)
+		if kept {
+			l := &Look{Dir: g.job.Dir, Source: g.job.Source, Owner: g.job.Owner, Since: g.job.Since}
+			_, _, err := l.Keep(b.Context(), slices.Sorted(maps.Keys(old)), 1<<20)
+			must(b, err)
+		}
 		unix.Sync() // what is not on the disk yet
 		b.StartTimer()
 		j := g.job

@@ -84,6 +84,7 @@ func (l *Look) Judge(ctx context.Context, places []Place) ([]Verdict, error) {
 		return verdicts, nil
 	}
 	were.but(all)
+	heads := d.heads(&had, len(places), func(i int) string { return places[i].Path }, all)
 	err = beneath.As(ctx, l.Owner, l.Source, func(root int) error {
 		dirs := &dirs{open: []openDir{{path: ".", fd: root}}, begun: were}
 		defer dirs.close(1)
@@ -92,7 +93,7 @@ func (l *Look) Judge(ctx context.Context, places []Place) ([]Verdict, error) {
 				return err
 			}
 			p := &places[i]
-			changed, dir := l.changed(&had, dirs, all, p)
+			changed, dir := l.changed(ctx, &had, dirs, all, heads, p)
 			verdicts[i] = Verdict{changed, changed && isKnown(&had, all, p), dir}
 		}
 		return nil
@@ -119,7 +120,7 @@ func lost(had *bases, p *Place) bool {
 	return p.Status != client.ChangeAdded || p.Kind != beneath.Dir && had.has(p.Path)
 }
 
-func (l *Look) changed(had *bases, dirs *dirs, all map[string]own, p *Place) (changed, dir bool) {
+func (l *Look) changed(ctx context.Context, had *bases, dirs *dirs, all map[string]own, heads map[string]baseHead, p *Place) (changed, dir bool) {
 	var now version
 	parent, err := dirs.dir(path.Dir(p.Path))
 	if err == nil {
@@ -137,7 +138,11 @@ func (l *Look) changed(had *bases, dirs *dirs, all map[string]own, p *Place) (ch
 	case now.Kind == beneath.Dir: // what is in it says more
 		return p.dir() && (had.moded(p.Path, now, l.Since-l.Back, all) || dirs.begun.anotherAt(parent, path.Base(p.Path), p.Path)), true
 	}
-	return now.CTime > l.Since-l.Back && !all[p.Path].wrote(now), false
+	changed = now.CTime > l.Since-l.Back && !all[p.Path].wrote(now)
+	return changed || heads[p.Path].differs(now, func() (raw, error) {
+		v, err := versionOf(parent, path.Base(p.Path), newBuffer(ctx), nil)
+		return v.Sum, err
+	}), false
 }
 
 // glance is versionOf without content, with one call of the system for a file.
@@ -150,7 +155,8 @@ func glance(parent int, name string) (version, error) {
 	case err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0:
 		return versionOf(parent, name, nil, nil)
 	}
-	return version{Kind: beneath.File, Perm: uint32(st.Mode) & 0o777, Size: int64(st.Size), CTime: st.Ctime.Sec*1e9 + int64(st.Ctime.Nsec)}, nil
+	w := which{Inode: st.Ino, Size: int64(st.Size), MTime: st.Mtime.Sec*1e9 + int64(st.Mtime.Nsec), CTime: st.Ctime.Sec*1e9 + int64(st.Ctime.Nsec)}
+	return version{Kind: beneath.File, Perm: uint32(st.Mode) & 0o777, Size: w.Size, CTime: w.CTime, which: w}, nil
 }
 
 // Base is what a session began with at a path: a file, a directory, or nothing.
@@ -373,7 +379,7 @@ func (b *base) read(ctx context.Context, parent int, began, most int64) error {
 		return errTouched
 	}
 	sum := sha256.Sum256(b.content)
-	b.baseHead = baseHead{st.Mode & 0o777, raw(sum[:])}
+	b.baseHead = baseHead{st.Mode & 0o777, raw(sum[:]), whichOf(&st)}
 	return nil
 }
 

@@ -184,6 +184,57 @@ func TestClockSetBack(t *testing.T) {
 	}
 }
 
+// TestClockAway: a file that was changed while the clock was behind, after its base was kept, is in the way, though
+// the clock is right again and its change time says nothing: it is not what was kept.
+func TestClockAway(t *testing.T) {
+	t.Parallel()
+	for name, files := range map[string]int{"a base for itself": 1, "a pack": manyBases + 1} {
+		old, mine := make(map[string]string), make(map[string]string)
+		var paths []string
+		var places []Place
+		for i := range files {
+			p := fmt.Sprintf("f%02d", i)
+			old[p], mine[p] = numbers, strings.Replace(numbers, "1\n", "mine\n", 1)
+			paths, places = append(paths, p), append(places, Place{p, client.ChangeModified, beneath.File})
+		}
+		g := begin(t, tree(t, old))
+		write(t, g.work, mine)
+		g.job.Since += int64(24 * 3600e9) // the same as if the clock is a day behind from here on
+		l := &Look{Dir: g.job.Dir, Source: g.job.Source, Owner: g.job.Owner, Since: g.job.Since}
+		if kept, _, err := l.Keep(t.Context(), paths, 1<<20); err != nil || kept != int64(files*len(numbers)) {
+			t.Fatalf("%s: %d bytes kept, %v", name, kept, err)
+		}
+		theirs := func(p, content string, changed bool) {
+			t.Helper()
+			write(t, g.source, map[string]string{p: content})
+			verdicts, err := l.Judge(t.Context(), places)
+			must(t, err)
+			for i, v := range verdicts {
+				if want := changed && places[i].Path == p; v.Changed != want || v.Known != want {
+					t.Errorf("%s, %s: %+v", name, places[i].Path, v)
+				}
+			}
+			var c *ConflictError
+			_, err = g.apply(client.ApplyRequest{DryRun: true})
+			if errors.As(err, &c) != changed || changed && (len(c.Conflicts) != 1 || c.Conflicts[0].Path != p) {
+				t.Errorf("%s, %s: %v", name, p, err)
+			}
+		}
+		last := paths[files-1]
+		theirs(last, numbers, false) // as it was, in another moment
+		theirs(last, numbers+"more\n", true)
+		changed := []byte(numbers)
+		changed[len(changed)-2] = 'X' // of the same size
+		theirs(last, string(changed), true)
+		_, err := g.apply(client.ApplyRequest{Merge: true})
+		must(t, err)
+		b, err := os.ReadFile(filepath.Join(g.source, last))
+		if want := strings.Replace(string(changed), "1\n", "mine\n", 1); err != nil || string(b) != want {
+			t.Errorf("%s: merged is %q, %v", name, b, err)
+		}
+	}
+}
+
 // TestKeepWithoutRoom: where the host has no room for what a source has, that there was something
 // is told of each file, and nothing more is kept.
 // TestKeepOfAnotherDirectory: what is in a directory is kept where that is surely the one that the session began

@@ -28,6 +28,12 @@ type version struct {
 	Placed int64 `json:"-"`
 	// Born is when it was made, in ns, where the file system knows that.
 	Born int64 `json:"-"`
+	// which it is, for files.
+	which which
+}
+
+func whichOf(st *unix.Stat_t) which {
+	return which{Inode: st.Ino, Size: st.Size, MTime: st.Mtim.Nano(), CTime: st.Ctim.Nano()}
 }
 
 // found is what the survey finds out about a change.
@@ -63,6 +69,7 @@ type survey struct {
 	changes []*change
 	own     map[string]own
 	bases   bases
+	heads   map[string]baseHead // what was kept of files, by path
 	root    int
 	dirs
 	modes     map[string]*mode // of directories, by path
@@ -88,6 +95,7 @@ func newSurvey(ctx context.Context, j *Job, d *state, sp *spool, changes []*chan
 		err = j.Begun.lead(s.begun, before, changes[i].path, changes[i].kind == beneath.Dir)
 	}
 	s.begun.but(s.own)
+	s.heads = d.heads(&s.bases, len(changes), func(i int) string { return changes[i].path }, s.own) // its user may not read them
 	return s, err
 }
 
@@ -232,7 +240,7 @@ func versionOf(parent int, name string, buf *buffer, content func(*unix.Stat_t) 
 	if err := unix.Fstat(fd, &st); err != nil {
 		return v, err
 	}
-	v = version{Kind: beneath.KindOf(st.Mode), Perm: st.Mode & 0o777, Size: st.Size, CTime: st.Ctim.Nano()}
+	v = version{Kind: beneath.KindOf(st.Mode), Perm: st.Mode & 0o777, Size: st.Size, CTime: st.Ctim.Nano(), which: whichOf(&st)}
 	v.Placed, v.Born = placed(fd, &st)
 	switch v.Kind {
 	case "":
@@ -333,7 +341,7 @@ func (s *survey) judge(c *change) {
 		c.why = "it is of another type now"
 	case now.Sum != raw(c.oldSum):
 		c.why = "its content is not what the session's change was made from"
-	case now.CTime > s.since(c) && !s.own[c.path].is(now):
+	case now.CTime > s.since(c) && !s.own[c.path].is(now), s.heads[c.path].differs(now, func() (raw, error) { return now.Sum, nil }):
 		c.why = "it was changed since the session began"
 	}
 	if c.why == "" && !c.done && s.amidAnother(c) {
