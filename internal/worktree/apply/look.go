@@ -418,11 +418,8 @@ func (s *survey) unchanged(c *change) bool {
 		perm, known := s.bases.dirMode(c.path)
 		return known && c.old == beneath.Dir && perm == c.perm
 	case beneath.File:
-		if !s.bases.file(c.path) {
-			return false
-		}
-		content, perm, err := s.state.readBase(&s.bases, c.path)
-		return err == nil && perm == c.perm && int64(len(content)) == c.size && sumOf(string(content)) == c.sum
+		head := s.heads[c.path]
+		return head.Sum != "" && head.Perm == c.perm && string(head.Sum) == c.sum
 	}
 	return false
 }

@@ -235,8 +235,31 @@ func TestClockAway(t *testing.T) {
 	}
 }
 
-// TestKeepWithoutRoom: where the host has no room for what a source has, that there was something
-// is told of each file, and nothing more is kept.
+// TestAsItBegan: a file that the session has as it began with it is no change, whatever somebody has made of the
+// source's, and whosever that is: its owner may not read what was kept.
+func TestAsItBegan(t *testing.T) {
+	t.Parallel()
+	for name, files := range map[string]int{"a base for itself": 1, "a pack": manyBases + 1} {
+		old, theirs := make(map[string]string), make(map[string]string)
+		for i := range files {
+			p := fmt.Sprintf("f%02d", i)
+			old[p], theirs[p] = numbers, "theirs"
+		}
+		g := begin(t, tree(t, old))
+		l := &Look{Dir: g.job.Dir, Source: g.job.Source, Owner: g.job.Owner, Since: g.job.Since}
+		_, _, err := l.Keep(t.Context(), slices.Sorted(maps.Keys(old)), 1<<20)
+		must(t, err)
+		write(t, g.source, theirs)
+		before := look(t, g.source)
+		if a, err := g.apply(client.ApplyRequest{}); err != nil || a.WrittenCount != 0 {
+			t.Errorf("%s: %+v, %v", name, a, err)
+		}
+		if diffs := differ(look(t, g.source), before); diffs != nil {
+			t.Errorf("%s: %q", name, diffs)
+		}
+	}
+}
+
 // TestKeepOfAnotherDirectory: what is in a directory is kept where that is surely the one that the session began
 // with: by its handle, and without one only where it has not changed since.
 func TestKeepOfAnotherDirectory(t *testing.T) {
@@ -289,6 +312,8 @@ func trade(t *testing.T, a, b string) {
 	must(t, unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE))
 }
 
+// TestKeepWithoutRoom: where the host has no room for what a source has, that there was something
+// is told of each file, and nothing more is kept.
 func TestKeepWithoutRoom(t *testing.T) {
 	t.Parallel()
 	r := begin(t, tree(t, map[string]string{"a": "1\n", "b": "2\n", "c": "", "d": "4\n"}))
