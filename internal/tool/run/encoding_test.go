@@ -74,7 +74,7 @@ func TestReadBroken(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 		env.Exec = func(context.Context, Command) (*Exit, error) { return &Exit{Reason: ReasonExit, Code: 1}, nil }
-		if r, err = callTool(t, env, Read{}, object{"file_path": "p.png"}); err != nil || r.IsError {
+		if r, err = callTool(t, env, Read{}, object{"file_path": "p.png"}); err != nil || r.IsError != tt.broken || !tt.broken && !strings.Contains(r.Output, "could not be looked into") {
 			t.Errorf("%s, where that cannot be found out: %+v, %v", name, r, err)
 		}
 	}

@@ -216,7 +216,9 @@ func TestReadKinds(t *testing.T) {
 	}
 	tests := []struct{ name, content, mime, want string }{
 		{"png", size(640, 480), "image/png", "f: PNG image, 29 bytes, attached"},
-		{"pdf", "%PDF-1.7\n", "application/pdf", "f: PDF document, 9 bytes, attached"},
+		{"pdf", "%PDF-1.7\n%%EOF\n", "application/pdf", "f: PDF document, 15 bytes, attached"},
+		{"pdf cut off", "%PDF-1.7\n", "", "it is a broken PDF document, cut off or damaged"},
+		{"bmp cut off", "BM\xff\xff" + strings.Repeat("\x00", 10) + "\x28" + strings.Repeat("\x00", 15) + "\x01" + strings.Repeat("\x00", 9), "", "it is a broken BMP image"},
 		{"huge png", size(50000, 50000), "", "cannot attach f: it is a PNG image of 29 bytes and 50000 × 50000 pixels, and models take pictures of at most 3932160 bytes and 8000 pixels on a side. Make a smaller copy"},
 		{"elf", "\x7fELF\x02\x01", "", "it is ELF program or library"},
 		{"gzip", "\x1f\x8b\x08\x00", "", "it is gzip data"},

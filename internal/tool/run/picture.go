@@ -68,19 +68,27 @@ func PictureBounds() (bytes, side int) { return maxPicture, shrunkSide }
 const CheckPicture = "check"
 
 // brokenPicture refuses a picture that is cut off or damaged: providers of models answer a request
-// with one with an error, and so every later one of the conversation. nil: it is none, or
-// that could not be found out.
-func brokenPicture(ctx context.Context, env *Env, info root.Info, title string, kind textfile.Kind) *Result {
+// with one with an error, and so every later one of the conversation. nil: it is none, or unseen
+// says that nobody could look into it.
+func brokenPicture(ctx context.Context, env *Env, info root.Info, title string, kind textfile.Kind) (refused *Result, unseen bool) {
 	switch kind.MIME {
 	case "image/png", "image/jpeg", "image/gif", "image/webp":
 	default:
-		return nil
+		return nil, false
 	}
 	var found struct{ Broken bool }
 	said := ran(ctx, env, info, CheckPicture)
-	if line, _, _ := bytes.Cut(said, []byte("\n")); len(line) > maxSizes || json.Unmarshal(line, &found) != nil || !found.Broken {
-		return nil
+	if line, _, _ := bytes.Cut(said, []byte("\n")); len(line) > maxSizes || json.Unmarshal(line, &found) != nil {
+		return nil, true
 	}
+	if !found.Broken {
+		return nil, false
+	}
+	return broken(title, kind), false
+}
+
+// broken refuses what is cut off or damaged.
+func broken(title string, kind textfile.Kind) *Result {
 	return Failed(title, "cannot attach %s: it is a broken %s, cut off or damaged, which models are not shown. Make it anew, or look at it with bash.", title, kind.Name)
 }
 
@@ -118,6 +126,8 @@ func shrunk(ctx context.Context, env *Env, info root.Info, title string, kind te
 		if small := shrunkResult(info, title, kind, written); small != nil {
 			r = small
 		}
+	} else if broken, _ := brokenPicture(ctx, env, info, title, kind); broken != nil {
+		r = broken // of which no smaller copy can be made either
 	}
 	if r.IsError || env.Keep == nil {
 		held.Release()

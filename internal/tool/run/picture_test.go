@@ -41,6 +41,7 @@ func TestReadShrinks(t *testing.T) {
 		{"no picture", sizes + "text", Exit{Reason: ReasonExit}, nil, false},
 		{"a document", sizes + "%PDF-1.4", Exit{Reason: ReasonExit}, nil, false},
 		{"as large as before", sizes + large.String(), Exit{Reason: ReasonExit}, nil, false},
+		{"cut off", "", Exit{Reason: ReasonExit, Code: 1}, nil, false},
 		{"nothing", "", Exit{Reason: ReasonExit}, nil, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -52,8 +53,12 @@ func TestReadShrinks(t *testing.T) {
 			}
 			env.Shrink = []string{"/agent", "picture"}
 			env.Exec = func(_ context.Context, c Command) (*Exit, error) {
-				if !slices.Equal(c.Argv[:3], []string{"/agent", "picture", "/w/p.png"}) || len(c.Argv) != 4 {
+				if !slices.Equal(c.Argv[:3], []string{"/agent", "picture", "/w/p.png"}) || len(c.Argv) != 4 && (len(c.Argv) != 5 || c.Argv[4] != CheckPicture) {
 					t.Errorf("ran %q", c.Argv)
+				}
+				if len(c.Argv) == 5 {
+					_, _ = fmt.Fprintf(c.Stdout, "{\"broken\":%t}\n", tt.name == "cut off")
+					return &Exit{Reason: ReasonExit}, nil
 				}
 				_, _ = c.Stderr.Write([]byte("said"))
 				_, _ = fmt.Fprint(c.Stdout, tt.written)
@@ -66,7 +71,7 @@ func TestReadShrinks(t *testing.T) {
 			if tt.ok && (!strings.Contains(r.Output, "attached as a smaller copy: 7 × 5 pixels") || r.Metadata["scaled"] != true) {
 				t.Errorf("%q", r.Output)
 			}
-			if !tt.ok && !strings.Contains(r.Output, "cannot attach p.png") {
+			if !tt.ok && !strings.Contains(r.Output, "cannot attach p.png") || !tt.ok && strings.Contains(r.Output, "broken PNG") != (tt.name == "cut off") {
 				t.Errorf("%q", r.Output)
 			}
 		})

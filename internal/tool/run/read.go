@@ -138,16 +138,34 @@ func readAttachment(ctx context.Context, env *Env, file *root.File, title string
 			held.Release()
 		}
 	}()
-	if r := brokenPicture(ctx, env, file.Info(), title, kind); r != nil {
-		return r, nil
+	refused, unseen := brokenPicture(ctx, env, file.Info(), title, kind)
+	if refused != nil {
+		return refused, nil
 	}
 	result, err := attachment(ctx, file, title, kind, head, min(size+maxGrowth, attachable(kind)))
+	if err == nil && !result.IsError {
+		result = checked(env, result, title, kind, unseen)
+	}
 	if err != nil || result.IsError || env.Keep == nil {
 		return result, err
 	}
 	keep = true
 	env.Keep(held)
 	return result, nil
+}
+
+// checked is a file that is attached, if it is whole as far as that shows. unseen says that nobody
+// could decode it.
+func checked(env *Env, r *Result, title string, kind textfile.Kind, unseen bool) *Result {
+	structured := kind.MIME == "image/bmp" || kind.MIME == "application/pdf" || kind.MIME == "image/gif"
+	unseen = unseen && len(env.Shrink) > 0
+	switch {
+	case (structured || unseen) && textfile.CutOff(kind, r.Attachments[0].Data):
+		return broken(title, kind)
+	case unseen:
+		r.Output += " (it is not cut off, but could not be looked into, as it is large or memory is short: a smaller copy can be, should it not be taken)"
+	}
+	return r
 }
 
 // attachment is readAttachment with the memory for a file of limit bytes.
