@@ -157,7 +157,14 @@ func bashAliases(v values) (used []string) {
 			return used
 		}
 	}
-	v[key] = shell.FromWords(words)
+	text := shell.FromWords(words)
+	if len(words) == 3 && text == words[2] { // a script, and not quoted words
+		var changed bool
+		if text, changed = withoutCR(text); changed {
+			used = append(used, CRLF)
+		}
+	}
+	v[key] = text
 	return append(used, wordsAlias)
 }
 

@@ -47,6 +47,42 @@ func TestReadUTF16(t *testing.T) {
 	}
 }
 
+// TestWriteKeeps: a tool that replaces a whole text keeps how its lines end and its mark, or says what changes.
+func TestWriteKeeps(t *testing.T) {
+	t.Parallel()
+	utf32 := "\xff\xfe\x00\x00" + strings.NewReplacer("\r", "\r\x00\x00\x00", "\n", "\n\x00\x00\x00", "a", "a\x00\x00\x00").Replace("a\r\na\r\n")
+	for _, tt := range []struct{ name, old, want, says string }{
+		{"UTF-8, CRLF", "ä\r\nb\r\n", "x\r\ny\r\n", " Its lines end in CRLF, as before."},
+		{"UTF-8 with its mark", "\ufeffä\n", "\ufeffx\ny\n", "removed."},
+		{"with both", "\ufeffä\r\n", "\ufeffx\r\ny\r\n", " Its lines end in CRLF, as before."},
+		{"ISO 8859-1", "caf\xe9\n", "x\ny\n", "perhaps ISO 8859-1 or Windows-1252) before, and is UTF-8 now: iconv in bash makes it what it was."},
+		{"ISO 8859-1, CRLF", "caf\xe9\r\n", "x\r\ny\r\n", "and is UTF-8 now: iconv in bash makes it what it was. Its lines end in CRLF, as before."},
+		{"UTF-16, CRLF", inUTF16(binary.LittleEndian, "a\r\nb\r\n"), "x\r\ny\r\n", "UTF-8 now: iconv in bash makes it what it was. Its lines end in CRLF, as before."},
+		{"UTF-32, CRLF", utf32, "x\r\ny\r\n", "It was UTF-32 text before, and is UTF-8 now: iconv in bash makes it what it was. Its lines end in CRLF, as before."},
+		{"no text", "\x00\r\n", "x\ny\n", "y"},
+	} {
+		env, dir := fileEnv(t)
+		writeFile(t, dir+"/f", tt.old)
+		r, err := callTool(t, env, Write{}, object{"file_path": "f", "content": "x\ny\n"})
+		if got := contentOf(t, dir+"/f"); err != nil || got != tt.want || !strings.HasSuffix(r.Output+r.Quote, tt.says) && tt.name != "no text" {
+			t.Errorf("%s: %q, %+v, %v", tt.name, got, r, err)
+		}
+		if strings.HasPrefix(tt.name, "UTF-8") || tt.name == "with both" {
+			writeFile(t, dir+"/f", tt.old)
+			_, err := callTool(t, env, ApplyPatch{}, object{"patch": "*** Begin Patch\n*** Delete File: f\n*** Add File: f\n+x\n+y\n*** End Patch"})
+			if got := contentOf(t, dir+"/f"); err != nil || got != tt.want {
+				t.Errorf("%s, by a patch: %q, %v", tt.name, got, err)
+			}
+		}
+	}
+	env, dir := fileEnv(t)
+	writeFile(t, dir+"/f", strings.Repeat("a\r\n", (maxEdit+3)/3))
+	r, err := callTool(t, env, Write{}, object{"file_path": "f", "content": "x\n"})
+	if err != nil || !strings.HasSuffix(r.Output+r.Quote, "too large to look at how its lines ended; they end in LF now.") {
+		t.Errorf("too large: %+v, %v", r, err)
+	}
+}
+
 // TestReadBroken: a picture that is cut off is not attached.
 func TestReadBroken(t *testing.T) {
 	var whole bytes.Buffer

@@ -79,6 +79,9 @@ func (Write) plan(in writeInput, info root.Info, old []byte, large bool) *change
 	c := &change{content: []byte(in.Content)}
 	if large {
 		c.diff = fmt.Sprintf("the present content, %s, is too large to be compared\n", plain.Count(info.Size, "byte", "bytes"))
+		if ends := textfile.LineEnds(c.content); ends != textfile.None {
+			c.note = fmt.Sprintf(" The old content was too large to look at how its lines ended; they end in %s now.", ends)
+		}
 		return c
 	}
 	if bytes.HasPrefix(old, textfile.BOM) && !bytes.HasPrefix(c.content, textfile.BOM) {
@@ -88,8 +91,9 @@ func (Write) plan(in writeInput, info root.Info, old []byte, large bool) *change
 		c.lineEnds(old)
 		c.diff, c.stat = diffOf(info.Path, old, c.content, textdiff.Between(old, c.content))
 	} else {
-		if kind.UTF16 != nil {
-			c.note = fmt.Sprintf(" It was %s before, and is UTF-8 now: iconv in bash makes it what it was.", kind.Name)
+		if text := textfile.Decoded(kind, old); text != nil {
+			c.lineEnds(text)
+			c.note = fmt.Sprintf(" It was %s before, and is UTF-8 now: iconv in bash makes it what it was.%s", kind.Name, c.note)
 		}
 		c.diff = fmt.Sprintf("the present content, %s, is %s\n", plain.Count(len(old), "byte", "bytes"), kind.Name)
 	}

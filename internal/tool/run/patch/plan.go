@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/toold/toold/internal/plain"
 )
@@ -107,7 +108,7 @@ func (p *planner) file(ctx context.Context, f *File) error {
 	case f.Kind == Add && s.exists:
 		return fail("%s exists: a file that is added may not be there; update it, or delete it in the same patch before", plain.Name(f.Path))
 	case f.Kind == Add:
-		*s = state{exists: true, content: []byte(f.Content), like: s.like, exec: f.Exec, added: true}
+		*s = state{exists: true, content: likeBefore(p.old[s.like].Content, f.Content), like: s.like, exec: f.Exec, added: true}
 		return nil
 	case !s.exists:
 		return &ConflictError{
@@ -142,6 +143,19 @@ func (p *planner) file(ctx context.Context, f *File) error {
 	*to = *s
 	*s = state{}
 	return nil
+}
+
+// likeBefore is the content of a file that is added in the place of one that was deleted. It keeps a
+// byte order mark, and the ends of lines where all were CRLF and the new ones say nothing of them.
+func likeBefore(old []byte, content string) []byte {
+	was := string(old)
+	if n := strings.Count(was, "\n"); n > 0 && strings.Count(was, "\r\n") == n && !strings.Contains(content, "\r") {
+		content = strings.ReplaceAll(content, "\n", "\r\n")
+	}
+	if strings.HasPrefix(was, bom) && !strings.HasPrefix(content, bom) {
+		content = bom + content
+	}
+	return []byte(content)
 }
 
 // change compares a file with what it was.

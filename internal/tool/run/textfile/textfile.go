@@ -85,7 +85,7 @@ func Sniff(head []byte) Kind {
 	}
 	switch {
 	case bytes.HasPrefix(head, []byte("\xff\xfe\x00\x00")), bytes.HasPrefix(head, []byte("\x00\x00\xfe\xff")):
-		return Kind{Name: "UTF-32 text"}
+		return utf32
 	case bytes.HasPrefix(head, []byte("\xff\xfe")):
 		return Kind{Name: "UTF-16 text (little endian)", UTF16: binary.LittleEndian}
 	case bytes.HasPrefix(head, []byte("\xfe\xff")):
@@ -135,6 +135,23 @@ func LineEnds(text []byte) Ends {
 
 // NotUTF8 is the Kind of text in an old encoding.
 var NotUTF8 = Kind{Name: "text that is not UTF-8 (perhaps ISO 8859-1 or Windows-1252)"}
+
+var utf32 = Kind{Name: "UTF-32 text"}
+
+// Decoded is text of this kind as far as it is ASCII, so that its lines can be told: all of it in
+// UTF-8 where it is UTF-16, and nil for what is no text.
+func Decoded(k Kind, data []byte) []byte {
+	switch {
+	case k.UTF16 != nil:
+		d := NewDecoder(k.UTF16)
+		return append(d.Decode(data), d.End()...)
+	case k == utf32:
+		return bytes.ReplaceAll(data, []byte{0}, nil)
+	case k == NotUTF8, k.Text:
+		return data
+	}
+	return nil
+}
 
 // InvalidUTF8 is the offset of the first byte that is not valid UTF-8, or -1.
 // Where cut is set, b may end within a character.
