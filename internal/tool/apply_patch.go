@@ -2,10 +2,12 @@ package tool
 
 import (
 	_ "embed"
+	"regexp"
 	"strings"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/tool/run/patch"
+	"github.com/toold/toold/internal/tool/shell"
 )
 
 //go:embed apply_patch.md
@@ -53,6 +55,57 @@ func patchWords(v values) (used []string) {
 	v["patch"] = text
 	delete(v, "command")
 	return []string{wordsAlias}
+}
+
+// heredoc is how a shell is told to run apply_patch, which is no program here.
+var heredoc = regexp.MustCompile(`^\s*apply_?patch\s+<<-?\s*['"]?(\w+)['"]?\r?\n`)
+
+// asPatch takes a command that is no more than apply_patch with a patch for that tool. Its relative
+// paths begin where the command would run.
+func asPatch(v values) (string, values) {
+	var text string
+	for _, key := range []string{"command", "cmd"} {
+		switch given := v[key].(type) {
+		case string:
+			text = given
+		case []any:
+			var words []string
+			for _, w := range given {
+				word, _ := w.(string)
+				words = append(words, word)
+			}
+			if len(words) == 2 && (words[0] == "apply_patch" || words[0] == "applypatch") {
+				text = "apply_patch <<EOF\n" + words[1] + "\nEOF"
+			} else {
+				text = shell.FromWords(words)
+			}
+		}
+	}
+	m := heredoc.FindStringSubmatch(text)
+	if m == nil || v.text("stdin") != "" {
+		return "", nil
+	}
+	body, ended := strings.CutSuffix(strings.TrimSpace(text[len(m[0]):]), "\n"+m[1])
+	if !ended || strings.Contains("\n"+body+"\n", "\n"+m[1]+"\n") {
+		return "", nil
+	}
+	for _, key := range []string{"workdir", "cwd", "directory", "dir_path"} {
+		dir := v.text(key)
+		if dir == "" {
+			continue
+		}
+		renamed, changed := patch.Rename(body, func(p string) string {
+			if strings.HasPrefix(p, "/") || asMeant(p) != p {
+				return p
+			}
+			return strings.TrimSuffix(dir, "/") + "/" + p
+		})
+		if !changed { // a form of which the paths cannot be told, or only absolute ones
+			return "", nil
+		}
+		body = renamed
+	}
+	return "apply_patch", values{"command": []any{"apply_patch", body}}
 }
 
 // patchInput is the input of apply_patch: the paths that its patch names, and those of files

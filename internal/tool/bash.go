@@ -43,8 +43,9 @@ func bashTool() *Definition {
 		Streams:  true,
 		Truncate: truncateBoth,
 		decode:   aCommand,
-		paths:    []string{"workdir"},
-		fields:   bashFields,
+		instead:  asPatch, insteadOf: "patch",
+		paths:  []string{"workdir"},
+		fields: bashFields,
 		input: object(
 			required("command", text(1, 0, "The command to run, as one bash script. It may have several lines.")),
 			optional("description", text(0, 0, "What the command does, in five to ten words, for people who watch.")),

@@ -24,6 +24,7 @@ func editTool() *Definition {
 			fields: map[string]string{
 				"path": "file_path", "absolute_path": "file_path", "old_str": "old_string", "new_str": "new_string",
 				"instruction": "", "command": "", "allow_multiple": "replace_all",
+				"oldText": "old_string", "newText": "new_string",
 			},
 			ways: map[string]string{
 				"insert_line": insertWay, "insert_text": insertWay,
@@ -55,7 +56,7 @@ func editFields() []field {
 	}
 }
 
-const insertWay = "give the line before the place as old_string, and that line with the new ones below it as new_string"
+const insertWay = "give the line before the place as old_string, and that line with the new ones below it as new_string; at the top the first line, with the new ones above it; write fills an empty file"
 
 // blocks are what one change looks like of those that search for a text.
 var blocks = regexp.MustCompile(`(?s)^\s*[-<]{5,} ?SEARCH>?\r?\n(.*?)\r?\n?={5,}\r?\n(.*?)\r?\n?[+>]{5,} ?REPLACE>?\s*$`)

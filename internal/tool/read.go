@@ -3,6 +3,7 @@ package tool
 import (
 	_ "embed"
 	"encoding/json"
+	"slices"
 	"strconv"
 )
 
@@ -21,10 +22,10 @@ func readTool() *Definition {
 			},
 			fields: map[string]string{
 				"absolute_path": "file_path", "path": "file_path", "target_file": "file_path", "command": "",
-				"start_line_one_indexed": "offset", "should_read_entire_file": "", "explanation": "",
+				"should_read_entire_file": "", "explanation": "",
 			},
 			ways:    map[string]string{"pages": "pages cannot be chosen: leave the key out, or have a program read them, such as pdftotext in bash"},
-			rewrite: readAliases, rewrites: []string{"view_range", "start_line", "end_line"},
+			rewrite: readAliases, rewrites: append([]string{"view_range"}, slices.Concat(firstLines, lastLines)...),
 		},
 		Traits:   looks,
 		Shows:    ShowsNames,
@@ -41,24 +42,42 @@ func readTool() *Definition {
 	}
 }
 
+// firstLines and lastLines are what others call the first and the last line to show.
+var (
+	firstLines = []string{"start_line", "start_line_one_indexed"}
+	lastLines  = []string{"end_line", "end_line_one_indexed_inclusive", "end_line_one_indexed"}
+)
+
 // readAliases takes a range of lines, whose end may be -1. The lines of all such names are counted
-// from 1.
+// from 1; the line 0 is the first too.
 func readAliases(v values) (used []string) {
 	from, to := int64(1), int64(-1)
 	if lines, ok := v["view_range"].([]any); ok && len(lines) == 2 {
 		used = []string{"view_range"}
 		from, to = values{"n": lines[0]}.number("n"), values{"n": lines[1]}.number("n")
-	} else {
-		for name, n := range map[string]*int64{"start_line": &from, "end_line": &to} {
+	}
+	for _, of := range []struct {
+		names []string
+		n     *int64
+	}{{firstLines, &from}, {lastLines, &to}} {
+		for _, name := range of.names {
 			if _, ok := v[name].(json.Number); ok {
-				*n = v.number(name)
+				if slices.ContainsFunc(used, func(u string) bool { return u == "view_range" || slices.Contains(of.names, u) }) {
+					return nil // it is there twice
+				}
+				*of.n = v.number(name)
 				used = append(used, name)
 			}
 		}
 	}
-	_, offset := v["offset"]
 	_, limit := v["limit"]
-	if len(used) == 0 || offset || limit || from < 1 || to != -1 && to < from {
+	if _, offset := v["offset"]; offset {
+		if slices.ContainsFunc(used, func(u string) bool { return !slices.Contains(lastLines, u) }) {
+			return nil
+		}
+		from = v.number("offset")
+	}
+	if from = max(from, 1); len(used) == 0 || limit && to != -1 || to != -1 && to < from {
 		return nil
 	}
 	for _, name := range used {

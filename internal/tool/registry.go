@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -134,11 +135,33 @@ func (r *Registry) Parse(name string, raw json.RawMessage) (*Invocation, error) 
 	if err != nil {
 		return nil, err
 	}
+	if other, input := r.meant(d, raw); other != nil {
+		return other.parse(input)
+	}
 	inv, err := d.parse(raw)
 	if err == nil && alias != "" {
 		inv.Aliases = append([]string{alias}, inv.Aliases...)
 	}
 	return inv, err
+}
+
+// meant is another tool than d, with its input, that an input of d means; nil for none.
+func (r *Registry) meant(d *Definition, raw json.RawMessage) (*Definition, json.RawMessage) {
+	if d.instead == nil || !bytes.Contains(raw, []byte(d.insteadOf)) {
+		return nil, nil
+	}
+	v, _ := readStrict(raw, maxDepth)
+	given, _ := v.(map[string]any)
+	name, input := d.instead(given)
+	other := r.byName[name]
+	if other == nil {
+		return nil, nil
+	}
+	text, err := json.Marshal(input)
+	if err != nil {
+		return nil, nil
+	}
+	return other, text
 }
 
 // ParseHidden is Parse that finds hidden tools by their exact name: for calls of the

@@ -126,11 +126,21 @@ func (n *normaliser) object(obj map[string]any, s *shape, depth int) {
 		}
 	}
 	for name, v := range obj {
-		if _, known := s.fields[name]; !known && s.closed && asksNothing(name, v) {
+		if _, known := s.fields[name]; !known && s.closed && asksNothing(name, v) && !s.spelt(name) {
 			delete(obj, name)
 			n.use(NoEffect)
 		}
 	}
+}
+
+// spelt reports whether a field differs from one of s in case and underscores only.
+func (s *shape) spelt(name string) bool {
+	for field := range s.fields {
+		if plain.Folded(field) == plain.Folded(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // NoEffect is what counts as the alias of a field that no tool of ours has, and that is left out
@@ -163,7 +173,7 @@ func asksNothing(name string, v any) bool {
 func asksByNo(name string) bool {
 	name = plain.Folded(name)
 	switch name {
-	case "overwrite", "create", "recursive", "casesensitive", "respectgitignore":
+	case "insertline", "overwrite", "create", "recursive", "casesensitive", "respectgitignore":
 		return true
 	}
 	return strings.HasPrefix(name, "max") || strings.HasPrefix(name, "expected")

@@ -67,6 +67,10 @@ type Definition struct {
 	// rename replaces paths that are parts of a value, and reports whether it changed any; nil:
 	// there are no such paths.
 	rename func(v values, to func(path string) string) bool
+	// instead is another tool, with its input, that calls of this one mean whose input has the word
+	// insteadOf; nil or "": none.
+	instead   func(values) (name string, input values)
+	insteadOf string
 	// fields words the fields of a copy of input for facts; nil leaves them.
 	fields func(*jsonschema.Schema, Facts)
 

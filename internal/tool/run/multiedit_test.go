@@ -135,3 +135,22 @@ func TestEditChooses(t *testing.T) {
 		})
 	}
 }
+
+// TestMultieditExpects: an edit that would replace more or fewer places than it expects changes nothing, nor do those before it.
+func TestMultieditExpects(t *testing.T) {
+	t.Parallel()
+	for expected, done := range map[int]bool{1: false, 2: true, 3: false} {
+		env, dir := fileEnv(t)
+		writeFile(t, dir+"/f", "a\nx\nx\n")
+		r, err := callTool(t, env, MultiEdit{}, object{"file_path": "f", "edits": []any{
+			object{"old_string": "a", "new_string": "b"}, object{"old_string": "x", "new_string": "y", "expected_replacements": expected},
+		}})
+		want := "a\nx\nx\n"
+		if done {
+			want = "b\ny\ny\n"
+		}
+		if got := contentOf(t, dir+"/f"); err != nil || r.IsError == done || got != want {
+			t.Errorf("%d: %q, %+v, %v", expected, got, r, err)
+		}
+	}
+}
