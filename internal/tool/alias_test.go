@@ -139,6 +139,7 @@ func TestAliasesRefused(t *testing.T) {
 		{"shell", `{"command":[]}`, "/command must not be empty"},
 		{"shell", `{"command":["a",1]}`, "/command is an array, expected a string"},
 		{"Grep", `{"pattern":"x","type":"cobol"}`, "no such type of files is known here"},
+		{"Grep", `{"pattern":"x","type":"go","glob":"*.go"}`, "or include says already which"},
 		{"bash", `{"command":"ls","Workdir":""}`, `/Workdir is not a known key; did you mean "workdir"?`},
 		{"edit", `{"path":"a","insert_line":0,"new_str":"x"}`, "/insert_line give the line before the place as old_string"},
 		{"read", `{"path":"a","start_line":3,"end_line":4,"limit":2}`, "/end_line is not a known key"},

@@ -28,7 +28,7 @@ func grepTool() *Definition {
 			ways: map[string]string{
 				"offset":          "there is no offset: leave the key out, and raise limit, or narrow path or include",
 				"exclude_pattern": `give it as an include that begins with "!", such as "!*_test.go"`,
-				"type":            `no such type of files is known here: leave the key out, and use include, such as "*.go"`,
+				"type":            `no such type of files is known here, or include says already which: leave the key out, and use include, such as "*.go"`,
 				"no_ignore":       "ignored files are not searched: leave the key out, and name the ignored directory or file in path",
 				"is_regexp":       "a pattern is a regular expression unless literal is true: leave the key out",
 			},

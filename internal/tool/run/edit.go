@@ -422,7 +422,11 @@ func cutDiff(diff string) string {
 	if len(diff) <= shownDiff {
 		return strings.TrimSuffix(diff, "\n")
 	}
-	return strings.ToValidUTF8(diff[:shownDiff], "") + "\n… (cut)"
+	shown := diff[:strings.LastIndexByte(diff[:shownDiff], '\n')+1] // "" for one long line
+	if shown == "" {
+		shown = strings.ToValidUTF8(diff[:shownDiff], "") + "\n"
+	}
+	return shown + fmt.Sprintf("… (cut: %s more; read shows the file as it is now)", plain.Count(strings.Count(diff[len(shown):], "\n"), "line", "lines"))
 }
 
 // editFailure sorts the errors of find; at says of which edit it is, see nth.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/globpath"
@@ -106,9 +107,56 @@ func (Glob) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	}
 	result := globResult(in.globInput, ages, hidden, end)
 	if ages.total == 0 && end.partial == "" {
-		result.Output += whyNone(ctx, env, f, in.rest)
+		result.Output += whyNone(ctx, env, f, in.rest) + otherGlob(ctx, env, f, in.rest, hidden)
 	}
 	return result, nil
+}
+
+// otherGlob looks once more, in the forms that a glob which found nothing may mean: a list or an
+// extension, and letters of the other case. It says which finds something; "" where none does.
+func otherGlob(ctx context.Context, env *Env, f fileWalk, glob string, hidden *unread) string {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(env.Patience, grepFormTime))
+	defer cancel()
+	for _, other := range []string{betterInclude(glob), anyCase(glob), anyCase(betterInclude(glob))} {
+		sel, err := newSelector(other, f.base)
+		if err != nil || other == glob {
+			continue
+		}
+		n, first := 0, ""
+		f.sel, f.found = sel, func(name string) {
+			if hidden.hidesName(name) {
+				return
+			}
+			if n++; first == "" || name < first {
+				first = name
+			}
+		}
+		end, err := f.run(ctx, env, max(time.Millisecond, remaining(ctx)))
+		if ctx.Err() != nil {
+			return ""
+		}
+		if err == nil && n > 0 && end.partial == "" {
+			return fmt.Sprintf("\n(The glob %s finds %s, for example %s.)\n", plain.Name(other), plain.Count(n, "file", "files"), plain.Name(first))
+		}
+	}
+	return ""
+}
+
+// anyCase is a glob whose letters match those of the other case too; as it is where it has classes
+// of characters of its own.
+func anyCase(glob string) string {
+	if strings.ContainsAny(glob, `[\`) {
+		return glob
+	}
+	var b strings.Builder
+	for _, r := range glob {
+		if low, up := unicode.ToLower(r), unicode.ToUpper(r); low != up {
+			fmt.Fprintf(&b, "[%c%c]", low, up)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
 }
 
 // ages sorts files by age while they are still being found, and holds no more

@@ -67,6 +67,21 @@ func TestMissingInOtherForm(t *testing.T) {
 	}
 }
 
+// TestOtherGlobs: a glob that finds nothing is looked for in the other case, and as a list or an extension.
+func TestOtherGlobs(t *testing.T) {
+	env := ripgrepEnv(t)
+	tree(t, env.Worktree, map[string]string{"README.md": "", "src/a.ts": "", "src/b.tsx": ""})
+	for glob, want := range map[string]string{
+		"readme.md": "finds 1 file, for example", "*.ts;*.tsx": "(The glob {*.ts,*.tsx} finds 2 files", "ts": "(The glob *.ts finds 1 file",
+		"src/*.ts;src/*.tsx": "{src/*.ts,src/*.tsx} finds 2 files", "SRC/*.{TS,tsx}": "finds 2 files", "*.ts": "", "none": "",
+	} {
+		r, err := call(t, env, Glob{}, object{"pattern": glob})
+		if err != nil || !strings.Contains(r.Output, want) || want == "" && strings.Contains(r.Output, "The glob") {
+			t.Errorf("%s: %+v, %v", glob, r, err)
+		}
+	}
+}
+
 // TestSearchThatEnds: where a name was looked for among a part of the worktree, that is said.
 func TestSearchThatEnds(t *testing.T) {
 	env, dir := fileEnv(t)

@@ -51,11 +51,20 @@ func otherForms(in grepInput) (all []form) {
 // betterInclude is an include in the form of a glob: "ts" and ".ts" are "*.ts", and a list
 // ("*.ts;*.tsx", "*.ts, *.tsx", "ts|tsx") is in braces.
 func betterInclude(include string) string {
-	if strings.ContainsAny(include, "{[!/") {
+	between := ";,| "
+	switch {
+	case strings.ContainsAny(include, "[!"):
 		return include
+	case strings.Contains(include, "{"):
+		between = ";" // the others may be in the braces
+	case strings.Contains(include, "/"):
+		between = ";,|"
 	}
-	parts := strings.FieldsFunc(include, func(r rune) bool { return strings.ContainsRune(";,| ", r) })
+	parts := strings.FieldsFunc(include, func(r rune) bool { return strings.ContainsRune(between, r) })
 	for i, p := range parts {
+		if parts[i] = strings.TrimSpace(p); strings.ContainsAny(p, "/{") {
+			continue
+		}
 		if name := strings.TrimPrefix(p, "."); !strings.ContainsAny(name, ".*?") {
 			parts[i] = "*." + name
 		}
