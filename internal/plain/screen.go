@@ -2,44 +2,52 @@ package plain
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
 const (
 	// maxRedrawn is how much of a line is held back because it may be drawn anew, in bytes.
-	maxRedrawn = 64 << 10
+	maxRedrawn = 8 << 10
 	// maxControl bounds a control sequence, in bytes: the longest in use have an address.
 	maxControl = 4 << 10
 )
 
 // Screen makes of what a program prints for a terminal the text that stays there: the last state
-// of each line, without the sequences that move a cursor or colour a text. What is no whole sequence
-// is text, so that nothing is hidden behind the beginning of one. Line ends are kept, CRLF too. Its zero value is ready.
+// of each line, without the sequences that move a cursor or colour a text. A text that is drawn over
+// a longer one leaves the rest of it, as a terminal does, where each character has one place. What is
+// no whole sequence is text, so that nothing is hidden behind the beginning of one. Line ends are kept,
+// CRLF too. Its zero value is ready.
 type Screen struct {
 	// Redraws counts how often a line was begun anew or taken back, Controls the sequences.
 	Redraws, Controls int64
 
 	line    []byte // the last one so far
+	at      int    // the cursor in it: text is drawn over what stands there
+	from    int    // where in it the line begins for a carriage return
 	lent    []byte // what the last Write gave, where that was line: the next line's buffer but one
 	control []byte // the beginning of a sequence
 	given   bool   // what the line began with was given out, since it was too long to hold
 	anew    bool   // a carriage return has come: text begins the line anew
-	back    int    // how far the cursor went back in the line: text begins there
+	back    bool   // the cursor went back, and no text has come since
 }
 
 // Write takes the next bytes and gives what cannot change any more, until the next Write. That may be part of p.
 func (s *Screen) Write(p []byte) []byte {
 	// Three looks for one byte are ten times as fast as one for any of three.
 	has := func(c byte) bool { return bytes.IndexByte(p, c) >= 0 }
-	if len(s.control) == 0 && !s.anew && s.back == 0 && !has('\x1b') && !has('\r') && !has('\b') {
-		return s.plain(p)
+	if len(s.control) == 0 && !s.anew && !s.back && s.at == len(s.line) && !has('\x1b') && !has('\r') && !has('\b') {
+		done := s.plain(p)
+		s.at = len(s.line)
+		return done
 	}
 	var done []byte
 	for len(p) > 0 {
-		if len(s.line) > maxRedrawn && s.back == 0 {
-			done, s.line, s.given = append(done, s.line...), s.line[:0], true
+		if len(s.line) > maxRedrawn && (s.anew || s.at == len(s.line)) {
+			done, s.line, s.at, s.from, s.given = append(done, s.line...), s.line[:0], 0, 0, true
 		}
 		if len(s.control) > 0 {
 			p = s.sequence(p)
@@ -68,14 +76,14 @@ func (s *Screen) plain(p []byte) []byte {
 	}
 	done := p[:end]
 	if end > 0 {
-		s.given = false
+		s.given, s.from = false, 0
 		if len(s.line) > 0 {
 			done = s.lend(append(s.line, done...))
 		}
 	}
 	s.line = append(s.line, p[end:]...)
 	if len(s.line) > maxRedrawn {
-		s.given = true
+		s.given, s.from = true, 0
 		if len(done) == 0 {
 			return s.lend(s.line)
 		}
@@ -102,32 +110,46 @@ func (s *Screen) Rest() []byte {
 // All is what a whole text leaves on an empty screen.
 func (s *Screen) All(p []byte) []byte { return append(slices.Clip(s.Write(p)), s.Rest()...) }
 
-// text adds to the line, where the cursor is.
+// text draws over the line, where the cursor is.
 func (s *Screen) text(p []byte) {
 	if s.anew {
-		s.clear()
+		s.begin()
 	}
-	s.retake()
-	s.line = append(s.line, p...)
+	end, over := s.at, 0
+	for ; over < len(p) && end < len(s.line); over++ {
+		if utf8.RuneStart(p[over]) { // the parts of a character may come apart
+			end = s.next(end)
+		}
+	}
+	s.line = slices.Replace(s.line, s.at, end, p...)
+	s.at, s.back = s.at+len(p), false
 }
 
-// clear begins the line anew. What was given out of it stays, and a carriage return parts it from
-// what comes.
-func (s *Screen) clear() {
-	s.line, s.anew, s.back = s.line[:0], false, 0
-	if s.given {
-		s.line = append(s.line, '\r')
+// next is where in the line the character behind the one at i begins.
+func (s *Screen) next(i int) int {
+	for i++; i < len(s.line) && !utf8.RuneStart(s.line[i]); i++ {
 	}
+	return min(i, len(s.line))
+}
+
+// begin goes to where the line begins. What was given out of it stays, and a carriage return parts it
+// from what comes.
+func (s *Screen) begin() {
+	if s.given && s.from == 0 {
+		s.line = append(s.line, '\r')
+		s.from = len(s.line)
+	}
+	s.at, s.anew = s.from, false
 	s.Redraws++
 }
 
-// retake takes away what stands behind the cursor.
-func (s *Screen) retake() {
-	for ; s.back > 0 && len(s.line) > 0; s.back-- {
-		_, n := utf8.DecodeLastRune(s.line)
-		s.line = s.line[:len(s.line)-n]
+// left moves the cursor by a character.
+func (s *Screen) left() {
+	for s.at > s.from {
+		if s.at--; utf8.RuneStart(s.line[s.at]) {
+			return
+		}
 	}
-	s.back = 0
 }
 
 // act does what one control character says.
@@ -139,17 +161,19 @@ func (s *Screen) act(c byte, done []byte) []byte {
 			done = append(done, '\r')
 		}
 		done = append(done, '\n')
-		s.line, s.given, s.anew, s.back = s.line[:0], false, false, 0
+		s.line, s.at, s.from, s.given, s.anew, s.back = s.line[:0], 0, 0, false, false, false
 	case '\r':
 		if s.anew {
 			s.Redraws++
 		}
-		s.anew, s.back = true, 0
+		s.anew, s.back = true, false
 	case '\b':
-		if s.back == 0 {
+		if !s.back {
 			s.Redraws++
 		}
-		s.back++
+		if s.back = true; !s.anew {
+			s.left()
+		}
 	default:
 		s.control = append(s.control, c)
 	}
@@ -173,18 +197,34 @@ func (s *Screen) sequence(p []byte) []byte {
 	return nil
 }
 
-// end leaves a whole sequence out. To erase a line, or what stands behind the cursor, is to draw it anew.
+// end leaves a whole sequence out. It may erase the line, or what stands behind the cursor, or move that
+// within the line.
 func (s *Screen) end(last byte) {
 	s.Controls++
-	if last == 'K' {
-		switch all := string(s.control[1:]); {
-		case all == "[2", s.anew && (all == "[" || all == "[0"):
-			s.clear()
-		case all == "[", all == "[0":
-			s.retake()
-		}
+	if given, is := bytes.CutPrefix(s.control, []byte("\x1b[")); is {
+		s.moved(last, string(given))
 	}
 	s.control = s.control[:0]
+}
+
+// moved does what a sequence with these parameters says.
+func (s *Screen) moved(last byte, given string) {
+	switch n, _ := strconv.Atoi(cmp.Or(given, "0")); {
+	case last == 'K' && (given == "2" || s.anew && n == 0):
+		s.begin()
+		s.line = s.line[:s.at]
+	case last == 'K' && n == 0:
+		s.line = s.line[:s.at]
+	case last == 'G': // to a column
+		s.begin()
+		for ; n > 1 && s.at < len(s.line); n-- {
+			s.at = s.next(s.at)
+		}
+	case last == 'D' && !s.anew: // to the left
+		for n = max(n, 1); n > 0 && s.at > s.from; n-- {
+			s.left()
+		}
+	}
 }
 
 // What a byte is for a sequence.

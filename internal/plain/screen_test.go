@@ -17,7 +17,16 @@ func TestScreen(t *testing.T) {
 		{"a carriage return at the end", "50%\r", "50%\r", 0, 0},
 		{"progress", "get 1%\rget 50%\rget 100%\ndone\n", "get 100%\ndone\n", 2, 0},
 		{"progress that begins with it", "\r1%\r2%\n", "2%\n", 2, 0},
-		{"shorter at last", "downloading\rdone\n", "done\n", 1, 0},
+		{"shorter at last", "downloading\rdone\n", "doneloading\n", 1, 0},
+		{"drawn over in part", "abc\rX\n", "Xbc\n", 1, 0},
+		{"drawn over in part, with CRLF", "abc\rX\r\n", "Xbc\r\n", 1, 0},
+		{"drawn over with blanks", "downloading\rdone       \n", "done       \n", 1, 0},
+		{"characters of several bytes", "äöü\rx→\na→c\b\bé\n", "x→ü\naéc\n", 2, 0},
+		{"in colours", "\x1b[32mget\x1b[0m 1%\r\x1b[32mget\x1b[0m 50%\rG\n", "Get 50%\n", 2, 4},
+		{"back and shorter", "100%\b\b\b\bok\n", "ok0%\n", 1, 0},
+		{"to a column", "⠋ busy\x1b[1G⠙ busy\x1b[3Gdone\x1b[99G!\x1b[1G\x1b[0Kx\n", "x\n", 4, 5},
+		{"to the left", "99%\x1b[3D100%\x1b[Dx\x1b[99Dy\n", "y00x\n", 0, 3},
+		{"half a character", "ab\r\xc3\rx\xa9\n", "x\xa9b\n", 2, 0},
 		{"several before the end", "a\rb\r\r\n", "b\r\n", 2, 0},
 		{"colours", "\x1b[31mred\x1b[0m \x1b[1;38;5;9mbold\x1b[m\n", "red bold\n", 0, 4},
 		{"erased", "busy\r\x1b[Kdone\nx\x1b[2Ky\nbusy\r\x1b[K\n", "done\ny\n\n", 3, 3},
@@ -101,8 +110,12 @@ func FuzzScreen(f *testing.F) {
 func TestScreenOfLongLine(t *testing.T) {
 	long := strings.Repeat("x", maxRedrawn+1)
 	for _, step := range []int{1, 1000, 1 << 20} {
+		var twice Screen
+		if got := drawn(&twice, []byte(long+long+"\r\x1b[Kab\rX\n"), step); got != long+long+"\rXb\n" {
+			t.Errorf("in steps of %d, twice as long: …%q", step, got[len(got)-20:])
+		}
 		var s Screen
-		if got := drawn(&s, []byte(long+"\rdone\rend\nnext\rlast\n"), step); got != long+"\rend\nlast\n" {
+		if got := drawn(&s, []byte(long+"\rdone\rend\nnext\rlast\n"), step); got != long+"\rende\nlast\n" {
 			t.Errorf("in steps of %d: …%q", step, got[len(got)-20:])
 		}
 	}
