@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -118,6 +119,12 @@ func (Grep) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	if g.matches == 0 && g.binary == 0 {
 		why := ""
 		if target.Kind == root.KindDir {
+			var count int
+			if count, why = g.inBinaries(ctx, env, target, near.whole); count > 0 {
+				result.Metadata["binary_files"] = count
+			}
+		}
+		if why == "" && target.Kind == root.KindDir {
 			why = g.whyNone(ctx, env, target, near.whole)
 		}
 		if why == "" && end.partial == "" {
@@ -133,6 +140,28 @@ const (
 	grepWhyTime  = time.Second
 	grepWhyFiles = 100
 )
+
+// inBinaries is for a search of a directory that found nothing: it counts the binary files that match, in which
+// ripgrep looks at no more than the beginning by itself.
+func (g *grepSearch) inBinaries(ctx context.Context, env *Env, target root.Info, small bool) (count int, said string) {
+	in := g.in
+	in.OutputMode, in.Limit = grepFiles, grepWhyFiles
+	all := newGrepSearch(in, target)
+	all.include, all.unread = g.include, &unread{rules: g.unread.rules}
+	run := ripgrepRun{
+		args: append(all.args(), "--binary"), place: g.place, out: all.splitter(), small: small, timeout: min(remaining(ctx), grepWhyTime),
+	}
+	end, err := run.run(ctx, env)
+	if err != nil || all.matches == 0 {
+		return 0, ""
+	}
+	match := plain.Count(all.matches, "binary file matches", "binary files match")
+	if all.more || end.partial != "" {
+		match = "at least " + match
+	}
+	first := slices.MinFunc(all.files, func(a, b *grepFile) int { return cmp.Compare(a.path, b.path) }).path
+	return all.matches, fmt.Sprintf("\n(%s, for example %s: bash with grep -a shows what matches.)\n", match, plain.Name(first))
+}
 
 // whyNone is for a search of a directory that found nothing: the directory that include
 // begins with is not there, or ignore files exclude what matches. It is "" where nothing
@@ -191,6 +220,7 @@ type grepLine struct {
 	number int
 	text   string
 	match  bool // or a line around one
+	crlf   bool // it ends in CRLF
 }
 
 func newGrepSearch(in grepInput, target root.Info) *grepSearch {
@@ -325,19 +355,20 @@ func (g *grepSearch) line(f [][]byte) bool {
 	}
 	dropped := droppedBefore(column)
 	text := f[3][:min(len(f[3]), max(grepLineBytes-dropped, 0))] // behind that ripgrep says that it is cut
-	return g.add(g.place.path(g.last), number, shownLine(text, dropped, column), len(f[2]) > 0)
+	shown := grepLine{number, shownLine(text, dropped, column), len(f[2]) > 0, bytes.HasSuffix(text, []byte{'\r'})}
+	return g.add(g.place.path(g.last), shown)
 }
 
 // add takes one line of the file name; false means that no more are needed.
-func (g *grepSearch) add(name string, number int, text string, match bool) bool {
+func (g *grepSearch) add(name string, l grepLine) bool {
 	if !g.wanted(name) {
 		return true
 	}
-	if match && g.matches == g.in.Limit {
+	if l.match && g.matches == g.in.Limit {
 		g.more = true
 		return false
 	}
-	size := len(text)
+	size := len(l.text)
 	n := len(g.files)
 	other := n == 0 || g.files[n-1].path != name
 	if other {
@@ -346,17 +377,17 @@ func (g *grepSearch) add(name string, number int, text string, match bool) bool 
 	if !g.room(size) {
 		// A match decides: lines around the last one that is shown are no
 		// matches more.
-		g.more = match
-		return !match
+		g.more = l.match
+		return !l.match
 	}
-	if match {
+	if l.match {
 		g.matches++
 	}
 	if other {
 		g.files = append(g.files, &grepFile{path: name})
 	}
 	file := g.files[len(g.files)-1]
-	file.lines = append(file.lines, grepLine{number, text, match})
+	file.lines = append(file.lines, l)
 	return true
 }
 
@@ -496,6 +527,23 @@ func (g *grepSearch) headline() string {
 	}
 }
 
+// ends says of which lines that are shown of a file the ends are not what they seem to be; "" of none.
+func (f *grepFile) ends() string {
+	crlf := 0
+	for _, l := range f.lines {
+		if l.crlf {
+			crlf++
+		}
+	}
+	switch crlf {
+	case 0:
+		return ""
+	case len(f.lines):
+		return " (CRLF line ends)"
+	}
+	return fmt.Sprintf(" (CRLF at the end of %d of these lines)", crlf)
+}
+
 func (g *grepSearch) write(b *strings.Builder, f *grepFile) {
 	switch name := plain.Name(f.path); g.in.OutputMode {
 	case grepFiles:
@@ -503,7 +551,7 @@ func (g *grepSearch) write(b *strings.Builder, f *grepFile) {
 	case grepCount:
 		fmt.Fprintf(b, "%s: %d\n", name, f.count)
 	default:
-		fmt.Fprintf(b, "\n%s:\n", name)
+		fmt.Fprintf(b, "\n%s%s:\n", name, f.ends())
 		for i, l := range f.lines {
 			if i > 0 && g.in.Context > 0 && l.number > f.lines[i-1].number+1 {
 				b.WriteString("  --\n")

@@ -188,6 +188,8 @@ func testGrep(t *testing.T, env *Env) {
 		"\xff\xfe":           "NAMED\n",
 		"bin":                "BIN 1\n\x00BIN\n",
 		"call":               "f(x)\n",
+		"crlf":               "RET\r\nRET x\r\n",
+		"mixed":              "END\r\nEND\n",
 		"ctx":                "1\n2\nCTX\n4\n5\n6\n7\nCTX\n9\n",
 		"multi":              "begin\nmiddle\nend\n",
 	})
@@ -199,7 +201,7 @@ func testGrep(t *testing.T, env *Env) {
 		{
 			"grouped",
 			map[string]any{"pattern": "Foo"},
-			"Found 3 matches.\n\nW/.hidden/d.go:\n  1: Foo\n\nW/a.go:\n  3: func Foo() {}\n  4: func bar() { Foo() }\n",
+			"Found 3 matches.\n\nW/.hidden/d.go (CRLF line ends):\n  1: Foo\n\nW/a.go:\n  3: func Foo() {}\n  4: func bar() { Foo() }\n",
 		},
 		{"none", map[string]any{"pattern": "absent"}, "No matches found.\n"},
 		{"regexp", map[string]any{"pattern": `foo.bar`}, "Found 2 matches.\n\nW/b/c.txt:\n  2: foo.bar\n  3: fooxbar\n"},
@@ -214,7 +216,7 @@ func testGrep(t *testing.T, env *Env) {
 			map[string]any{"pattern": "Foo", "include": "[!b].go", "output_mode": "files"},
 			"Found 2 files with matches.\nW/.hidden/d.go\nW/a.go\n",
 		},
-		{"path", map[string]any{"pattern": "Foo", "path": ".hidden"}, "Found 1 match.\n\nW/.hidden/d.go:\n  1: Foo\n"},
+		{"path", map[string]any{"pattern": "Foo", "path": ".hidden"}, "Found 1 match.\n\nW/.hidden/d.go (CRLF line ends):\n  1: Foo\n"},
 		{
 			"one file",
 			map[string]any{"pattern": "Foo", "path": "a.go", "include": "*.txt"},
@@ -234,7 +236,10 @@ func testGrep(t *testing.T, env *Env) {
 		{"text that is not UTF-8", map[string]any{"pattern": "BAD"}, "Found 1 match.\n\nW/bad:\n  1: BAD \uFFFD\n"},
 		{"a binary file", map[string]any{"pattern": "BIN", "path": "bin"}, "1 binary file matches.\n"},
 		{"a binary file across lines", map[string]any{"pattern": "BIN", "path": "bin", "multiline": true}, "1 binary file matches.\n"},
-		{"a binary file in a tree", map[string]any{"pattern": "BIN"}, "No matches found.\n"},
+		{"a binary file in a tree", map[string]any{"pattern": "BIN"}, "No matches found.\n\n(1 binary file matches, for example W/bin: bash with grep -a shows what matches.)\n"},
+		{"a binary file that include leaves out", map[string]any{"pattern": "BIN", "include": "*.go"}, "No matches found.\n"},
+		{"a file with CRLF", map[string]any{"pattern": "RET"}, "Found 2 matches.\n\nW/crlf (CRLF line ends):\n  1: RET\n  2: RET x\n"},
+		{"and other lines", map[string]any{"pattern": "END$", "path": "mixed"}, "Found 2 matches.\n\nW/mixed (CRLF at the end of 1 of these lines):\n  1: END\n  2: END\n"},
 		{"context", map[string]any{"pattern": "CTX", "context": 1}, "Found 2 matches.\n\nW/ctx:\n  2- 2\n  3: CTX\n  4- 4\n  --\n  7- 7\n  8: CTX\n  9- 9\n"},
 		{"multiline", map[string]any{"pattern": "begin.*end", "multiline": true}, "Found 3 matches.\n\nW/multi:\n  1: begin\n  2: middle\n  3: end\n"},
 		{"alternatives with a backslash", map[string]any{"pattern": `absent\|fooxbar`}, "No matches found.\n\n(With the pattern \"absent|fooxbar\" 1 file matches, for example W/b/c.txt.)\n"},
