@@ -162,6 +162,13 @@ func (t report) notes(ct output.Cut, o *outcome, session *store.Session) []strin
 			notes = append(notes, remark.Taken(&session.Session, rules.Listened(), ct.Head, ct.Tail))
 		}
 	}
+	if rules := t.judge.Rules(session.Profile); o.Result != nil && t.c.def.Command {
+		var names []string
+		for _, d := range rules.Set().Tools {
+			names = append(names, d.Name)
+		}
+		notes = append(notes, remark.NoProgram(names, ct.Head, ct.Tail))
+	}
 	if o.Exit != nil && len(o.Exit.Unseen) > 0 { // also of one that ended with 0: that of a pipe is its last command's
 		notes = append(notes, remark.Unseen(o.Exit.Unseen, ct.Head, ct.Tail))
 	}

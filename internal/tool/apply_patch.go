@@ -57,8 +57,8 @@ func patchWords(v values) (used []string) {
 	return []string{wordsAlias}
 }
 
-// heredoc is how a shell is told to run apply_patch, which is no program here.
-var heredoc = regexp.MustCompile(`^\s*apply_?patch\s+<<-?\s*['"]?(\w+)['"]?\r?\n`)
+// heredoc is how a shell is told to run apply_patch, which is no program here, in a directory or where it is.
+var heredoc = regexp.MustCompile(`^\s*(?:cd\s+([\w./@+~][\w./@+~-]*|'[^'~-][^']*'|"[^"$\x60\\~-][^"$\x60\\]*")\s*(?:&&|;|\n)\s*)?apply_?patch\s+<<-?\s*['"]?(\w+)['"]?\r?\n`)
 
 // asPatch takes a command that is no more than apply_patch with a patch for that tool. Its relative
 // paths begin where the command would run.
@@ -85,12 +85,16 @@ func asPatch(v values) (string, values) {
 	if m == nil || v.text("stdin") != "" {
 		return "", nil
 	}
-	body, ended := strings.CutSuffix(strings.TrimSpace(text[len(m[0]):]), "\n"+m[1])
-	if !ended || strings.Contains("\n"+body+"\n", "\n"+m[1]+"\n") {
+	end := m[2]
+	body, ended := strings.CutSuffix(strings.TrimSpace(text[len(m[0]):]), "\n"+end)
+	if !ended || strings.Contains("\n"+body+"\n", "\n"+end+"\n") {
 		return "", nil
 	}
+	dirs := []string{strings.Trim(m[1], `'"`)} // the last one first
 	for _, key := range []string{"workdir", "cwd", "directory", "dir_path"} {
-		dir := v.text(key)
+		dirs = append(dirs, v.text(key))
+	}
+	for _, dir := range dirs {
 		if dir == "" {
 			continue
 		}
@@ -104,6 +108,9 @@ func asPatch(v values) (string, values) {
 			return "", nil
 		}
 		body = renamed
+		if strings.HasPrefix(dir, "/") || asMeant(dir) != dir {
+			break
+		}
 	}
 	return "apply_patch", values{"command": []any{"apply_patch", body}}
 }
