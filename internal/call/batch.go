@@ -97,7 +97,7 @@ func (b *batch) plan(i int, c tool.BatchCall) part {
 // filesOf are the files that a call names, as its input has them.
 func (b *batch) filesOf(inv *tool.Invocation) map[string]bool {
 	files := make(map[string]bool)
-	a := inv.Input.Access(b.shell())
+	a := inv.Input.Access(b.reader(nil))
 	for _, r := range a.Requests {
 		if r.Path != "" && !r.Search {
 			file := policy.Under(b.place.Row().Worktree.Target, r.Path)

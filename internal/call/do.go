@@ -55,7 +55,7 @@ func (st *steps) proceed(c *Call, inv *tool.Invocation) {
 		}
 
 		// 4. Access: what does it name? Pure.
-		q := judge.Question{Profile: c.profile, Env: c.req.Env, Inv: inv, Access: inv.Input.Access(st.shell()), Prep: seen, Loop: loop}
+		q := judge.Question{Profile: c.profile, Env: c.req.Env, Inv: inv, Access: inv.Input.Access(st.reader(c.req.Env)), Prep: seen, Loop: loop}
 
 		// 5. Prepare: inside the sandbox and without effect, resolve what it
 		// names; 6. Judge: allow, deny, or wait until somebody has approved it.

@@ -221,7 +221,7 @@ func (g *Group) written(c *Call, inv *tool.Invocation, out *agent.Outcome) []str
 		return nil
 	}
 	var all []string
-	if prep := g.provided(c, inv, inv.Input.Access(g.shell())); prep != nil {
+	if prep := g.provided(c, inv, inv.Input.Access(g.reader(c.req.Env))); prep != nil {
 		for _, t := range prep.Targets {
 			if t.Write {
 				all = append(all, t.Path)
@@ -241,7 +241,7 @@ func (g *Group) entitleAgain(c *Call, inv *tool.Invocation) {
 	if inv == nil {
 		return
 	}
-	a := inv.Input.Access(g.shell())
+	a := inv.Input.Access(g.reader(c.req.Env))
 	c.update(func(row *store.Call) {
 		row.Title = g.titleOf(&judge.Judgement{Question: judge.Question{Access: a, Prep: g.provided(c, inv, a)}})
 	})

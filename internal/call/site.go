@@ -39,10 +39,10 @@ type site struct {
 	ctx context.Context //nolint:containedctx // the life of the session
 }
 
-// shell runs the session's commands of bash.
-func (s *site) shell() []string {
+// reader reads the session's commands of bash, for a call with an environment of its own.
+func (s *site) reader(env map[string]string) *tool.Reader {
 	row := s.place.Row()
-	return s.daemon.Settings().ShellOf(&row)
+	return judge.Reader(s.daemon.Settings().ShellOf(&row), row.Request.Env, env)
 }
 
 // notReady says why a session takes no calls.

@@ -154,7 +154,7 @@ func OfImage(list []string) map[string]string {
 // sessionsOwn are the variables that no image decides.
 var sessionsOwn = map[string]bool{
 	"HOME": true, "TERM": true, "TMPDIR": true, "USER": true, "LOGNAME": true, "SHELL": true,
-	"PWD": true, "OLDPWD": true, "SHLVL": true, "_": true,
+	"PWD": true, "OLDPWD": true, "SHLVL": true, "_": true, "CDPATH": true,
 }
 
 func relative(dir string) bool { return !path.IsAbs(dir) }

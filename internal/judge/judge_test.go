@@ -300,29 +300,33 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestPlaces: where the session's environment says where a shell goes, its commands are judged
-// as a whole; what else it sets is its maker's affair.
+// TestPlaces: where the environment of a session or a call says where "~" and cd lead, it is not known which
+// files a command writes; what else a session's sets is its maker's affair.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
-	for name, opaque := range map[string]bool{"HOME": true, "CDPATH": true, "OLDPWD": true, "PAGER": false} {
-		b := newBench(t)
-		b.row.Request.Env = map[string]string{name: ""} // no values are on record
-		inv := b.bash("cd d && ls > ~/f")
-		m := b.Judge.Judge(Question{Profile: policy.DefaultProfile, Inv: inv, Access: inv.Input.Access(nil)})
-		alone := b.Judge.Requests(inv, inv.Input.Access(nil), nil, nil) // as an explanation has them
-		if v, _ := m.Rules.Judge(alone); v.Action != m.Verdict.Action || len(alone) != len(m.Each) {
-			t.Errorf("%s: explained with %+v, judged with %+v", name, alone, m.Each)
-		}
-		got, led := false, false
-		for _, r := range m.Each {
-			got = got || r.Request.Opaque && strings.Contains(r.Request.Why, "environment sets "+name)
-			led = led || r.Request.Unknown && strings.Contains(r.Request.Why, "~ and cd lead")
-		}
-		if led != opaque {
-			t.Errorf("%s: about where ~ leads is asked: %v: %+v", name, led, m.Each)
-		}
-		if got != opaque {
-			t.Errorf("%s: opaque %v: %+v", name, got, m.Each)
+	for name, want := range map[string][2]bool{"HOME": {true, false}, "CDPATH": {false, true}, "PWD": {false, true}, "OLDPWD": {}, "PAGER": {}} {
+		b, env := newBench(t), map[string]string{name: ""} // no values are on record
+		inv := b.bash("cd d && echo a > f; echo a > ~/g")
+		for of, reader := range map[string]*tool.Reader{"session": Reader(nil, env, nil), "call": Reader(nil, nil, env)} {
+			q := Question{Profile: policy.DefaultProfile, Inv: inv, Access: inv.Input.Access(reader)}
+			if of == "call" {
+				q.Env = env
+			}
+			steered, unknown := false, map[string]bool{}
+			for _, r := range b.Judge.Judge(q).Each {
+				steered = steered || strings.Contains(r.Request.Why, "environment sets "+name)
+			}
+			for _, r := range policy.AsWritten(inv, reader, policy.NoSession) {
+				if r.Permission == tool.PermissionEdit {
+					unknown[r.Pattern] = r.Unknown
+				}
+			}
+			if steered != (of == "call") {
+				t.Errorf("%s of the %s: the command is judged as a whole: %v", name, of, steered)
+			}
+			if unknown["~/g"] != want[0] || unknown["f"] != want[1] {
+				t.Errorf("%s of the %s: not known which file it is: %v", name, of, unknown)
+			}
 		}
 	}
 }

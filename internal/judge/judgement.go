@@ -188,21 +188,17 @@ func (r *Rules) judgeOpaque(q *policy.Request, v policy.Verdict) policy.Verdict 
 	return v
 }
 
-// leading are the variables by which a shell that starts finds directories.
-var leading = []string{"HOME", "CDPATH", "OLDPWD"}
-
-// placed is a call's environment together with what the session's own has of the variables
-// by which a shell finds directories: the scan of a command takes them for what they are without it.
-func placed(env, session map[string]string) map[string]string {
-	for _, name := range leading {
-		if _, sets := session[name]; sets && env[name] == "" {
-			if env = maps.Clone(env); env == nil {
-				env = make(map[string]string)
-			}
-			env[name] = session[name]
-		}
+// Reader is the shell that reads commands with an environment of the session's or the call's own,
+// of which names are enough: values are not on record.
+func Reader(shell []string, envs ...map[string]string) *tool.Reader {
+	r := &tool.Reader{Shell: shell}
+	for _, env := range envs {
+		_, home := env["HOME"]
+		_, listed := env["CDPATH"]
+		_, named := env["PWD"] // by another path of the same directory, ".." leads elsewhere
+		r.Homeless, r.Astray = r.Homeless || home, r.Astray || listed || named
 	}
-	return env
+	return r
 }
 
 // steered asks for a command as a whole whose own environment may make something
@@ -231,14 +227,8 @@ func steered(env map[string]string, command string, requests []policy.Request) [
 	return []policy.Request{{Permission: tool.PermissionBash, Pattern: text, Opaque: true, Why: why}}
 }
 
-// led reports whether what a command names may depend on a variable of env by which shells find directories.
-func led(env map[string]string, command string) bool {
-	finds := slices.ContainsFunc([]string{"~", "cd", "pushd", "popd"}, func(s string) bool { return strings.Contains(command, s) })
-	return finds && slices.ContainsFunc(leading, func(name string) bool { _, sets := env[name]; return sets })
-}
-
-// Requests is what policy judges: what the call names, as it resolves, in the session's environment
-// and that of the call alone.
+// Requests is what policy judges: what the call names, as it resolves, and what env, the environment of
+// the call alone, may make of it.
 func (j *Judge) Requests(inv *tool.Invocation, a tool.Access, prep *run.Prepared, env map[string]string) []policy.Request {
 	var targets []run.Target
 	if prep != nil {
@@ -261,14 +251,8 @@ func (j *Judge) Requests(inv *tool.Invocation, a tool.Access, prep *run.Prepared
 	}
 	places.Resolve = func(asked string) (policy.Resolved, bool) { return resolved(targets, asked) }
 	all := places.Requests(a)
-	if env = placed(env, row.Request.Env); len(env) > 0 && a.Command != "" {
+	if len(env) > 0 && a.Command != "" {
 		all = append(all, steered(env, a.Command, all)...)
-		if led(env, a.Command) {
-			all = append(all, policy.Request{
-				Permission: tool.PermissionExternal, Pattern: a.Command, Opaque: true, Unknown: true, Confined: places.Alone,
-				Why: "the environment says where ~ and cd lead",
-			})
-		}
 	}
 	return all
 }

@@ -54,16 +54,16 @@ const (
 var NoSession = Places{Worktree: Workspace, Alone: true}
 
 // AsWritten is what policy judges of a call when there is no sandbox to resolve
-// its paths in: they lead where their text says, as if there were no links. shell
-// runs the commands of bash, as for Access; of in, Dir and Resolve are not looked at.
-func AsWritten(inv *tool.Invocation, shell []string, in Places) []Request {
+// its paths in: they lead where their text says, as if there were no links. r
+// reads the commands of bash, as for Access; of in, Dir and Resolve are not looked at.
+func AsWritten(inv *tool.Invocation, r *tool.Reader, in Places) []Request {
 	workdir := ""
 	if placed, ok := inv.Input.(tool.Placed); ok {
 		workdir = placed.Workdir()
 	}
 	places := lexical(cmp.Or(in.Worktree, Workspace), workdir)
 	places.Mounts, places.Closed, places.Alone, places.Granted = in.Mounts, in.Closed, in.Alone, in.Granted
-	return places.Requests(inv.Input.Access(shell))
+	return places.Requests(inv.Input.Access(r))
 }
 
 // lexical are the places of AsWritten. workdir is the directory that a call asks

@@ -33,8 +33,8 @@ const (
 type Sessions interface {
 	// SessionID is the id of the session that p means by an id or a name.
 	SessionID(ctx context.Context, p auth.Principal, idOrName string) (string, error)
-	// Shell is that of a session, for judging its commands.
-	Shell(row *store.Session) []string
+	// Reader reads the commands of a session, for judging them.
+	Reader(row *store.Session) *tool.Reader
 	// Court makes rules those of a session.
 	Court() *judge.Court
 	// AwaitTold waits until the ends of calls that somebody has been told are stored.
@@ -128,7 +128,7 @@ var errFull = errors.New("the answer is full")
 // recorded is what a replay knows of a session.
 type recorded struct {
 	rules  *judge.Rules // nil: there are none for it
-	shell  []string
+	reader *tool.Reader
 	places policy.Places
 }
 
@@ -167,7 +167,7 @@ func (y *replay) judge(ctx context.Context, row *store.Call) error {
 		return nil
 	}
 	y.out.Calls++
-	now, _ := in.rules.Judge(policy.AsWritten(inv, in.shell, in.places), in.places.Closed...)
+	now, _ := in.rules.Judge(policy.AsWritten(inv, in.reader, in.places), in.places.Closed...)
 	before := was.Verdict
 	if was.ApprovalID != "" {
 		before = string(policy.Ask)
@@ -206,7 +206,7 @@ func (y *replay) rulesOf(ctx context.Context, row *store.Call) (*recorded, error
 	if err != nil {
 		return nil, err
 	}
-	r := &recorded{shell: y.Sessions.Shell(s), places: judge.PlacesOf(s)}
+	r := &recorded{reader: y.Sessions.Reader(s), places: judge.PlacesOf(s)}
 	if r.rules, err = y.Sessions.Court().RulesOf(y.set, s); err != nil {
 		y.out.Notes = append(y.out.Notes, fmt.Sprintf("session %s has no rules here: %v", row.SessionID, err))
 	}

@@ -177,8 +177,10 @@ func (dm *daemon) driver(name string) (sandbox.Driver, error) {
 	return d, nil
 }
 
-// Shell is that of a session, live or not.
-func (dm *daemon) Shell(row *store.Session) []string { return dm.settings.Load().ShellOf(row) }
+// Reader reads the commands of a session, live or not.
+func (dm *daemon) Reader(row *store.Session) *tool.Reader {
+	return judge.Reader(dm.settings.Load().ShellOf(row), row.Request.Env)
+}
 
 // Court makes rules those of sessions.
 func (dm *daemon) Court() *judge.Court { return dm.court }

@@ -57,9 +57,9 @@ func (pol *Policy) Explain(ctx context.Context, p auth.Principal, r client.Polic
 		call.Translate(&row, inv)
 		requests = pol.requestsIn(ctx, s, inv, v)
 	default:
-		shell := pol.settings.Load().Shell
-		requests = policy.AsWritten(inv, shell, policy.NoSession)
-		if len(inv.Input.Access(shell).Paths()) > 0 {
+		reader := judge.Reader(pol.settings.Load().Shell)
+		requests = policy.AsWritten(inv, reader, policy.NoSession)
+		if len(inv.Input.Access(reader).Paths()) > 0 {
 			v.Notes = append(v.Notes, "paths are taken as they stand: without a session there is nothing to resolve them in, and nothing mounted beside the worktree")
 		}
 	}
@@ -106,7 +106,7 @@ func (pol *Policy) judge(v *client.PolicyVerdict, rules *judge.Rules, requests [
 // requestsIn is what a call would ask for in a session at this moment.
 func (pol *Policy) requestsIn(ctx context.Context, s *Session, inv *tool.Invocation, v *client.PolicyVerdict) []policy.Request {
 	row := s.Row()
-	a := inv.Input.Access(pol.Shell(&row))
+	a := inv.Input.Access(pol.Reader(&row))
 	if !a.Prepare {
 		return s.judge.Requests(inv, a, nil, nil)
 	}

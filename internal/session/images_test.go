@@ -65,7 +65,7 @@ func (g *gallery) Acquire(_ context.Context, ref string) (*sandbox.HeldImage, er
 	g.held[ref]++
 	held := &sandbox.HeldImage{
 		Name: ref, Digest: galleryDigest,
-		Env:     []string{"PATH=/opt/tool/bin:relative::/bin", "LANG=de_DE.UTF-8", "GOPATH=/go", "LD_PRELOAD=/x.so", "BASH_ENV=/x", "HOME=/root", "GIT_DIR=/x", "no equals", "A B=x"},
+		Env:     []string{"PATH=/opt/tool/bin:relative::/bin", "LANG=de_DE.UTF-8", "GOPATH=/go", "LD_PRELOAD=/x.so", "BASH_ENV=/x", "HOME=/root", "GIT_DIR=/x", "CDPATH=/x", "no equals", "A B=x"},
 		Release: func() { g.mu.Lock(); g.held[ref]--; g.mu.Unlock() },
 	}
 	if !g.engine {
@@ -109,7 +109,7 @@ func TestImageIsHeld(t *testing.T) {
 		}
 	}
 	for _, kv := range b.hello.Env {
-		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "GIT_") || name == "BASH_ENV" || strings.Contains(name, " ") {
+		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "GIT_") || name == "BASH_ENV" || name == "CDPATH" || strings.Contains(name, " ") {
 			t.Errorf("the tools have %s", kv)
 		}
 	}

@@ -30,7 +30,7 @@ func bellTool() *tool.Definition { return &tool.Definition{Name: "bell", By: byB
 
 type bellInput struct{ text string }
 
-func (bellInput) Access([]string) tool.Access {
+func (bellInput) Access(*tool.Reader) tool.Access {
 	return tool.Access{Requests: []tool.Request{{Permission: "bell", Pattern: "bell"}}}
 }
 

@@ -142,7 +142,7 @@ func (in *patchInput) Shown() (map[string]string, bool) {
 
 // Access implements Input. Every file that is written, removed, or moved from or to is
 // asked for. A file whose lines must be there, or whose content goes elsewhere, is read.
-func (in *patchInput) Access([]string) Access {
+func (in *patchInput) Access(*Reader) Access {
 	var a accessBuilder
 	for _, p := range in.paths {
 		a.add(Request{Permission: PermissionEdit, Pattern: p, Path: p, Write: true})

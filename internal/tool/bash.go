@@ -73,8 +73,14 @@ func aCommand(v values) Input {
 // of each file that a redirection writes, and for each path that is named, in case that
 // it leads out of the session's own places. A text that does not say all it
 // would do is asked for as a whole too.
-func (in *bashInput) Access(reader []string) Access {
-	scan := shell.Scan(in.command, shell.Options{Workdir: in.workdir, Home: home, Shell: reader})
+func (in *bashInput) Access(r *Reader) Access {
+	o := shell.Options{Workdir: in.workdir, Home: home}
+	if r != nil {
+		if o.Shell, o.Astray = r.Shell, r.Astray; r.Homeless {
+			o.Home = ""
+		}
+	}
+	scan := shell.Scan(in.command, o)
 
 	var a accessBuilder
 	if scan.Opaque {

@@ -71,4 +71,4 @@ func aBatch(v values) Input {
 }
 
 // Access implements Input. What its calls touch they say themselves.
-func (in *Batch) Access([]string) Access { return asWhole(PermissionBatch) }
+func (in *Batch) Access(*Reader) Access { return asWhole(PermissionBatch) }

@@ -48,7 +48,7 @@ type linesInput struct{ path string }
 
 func someLines(v values) Input { return &linesInput{v.text("file_path")} }
 
-func (in *linesInput) Access([]string) Access {
+func (in *linesInput) Access(*Reader) Access {
 	return Access{Requests: []Request{{Permission: PermissionRead, Pattern: in.path, Path: in.path}}, Prepare: true}
 }
 

@@ -56,6 +56,6 @@ func (in *Format) Request() client.CallCreate {
 
 // Access implements Input: it changes the file that its call has changed. The program is the
 // administrator's, so that no rule for commands is about it.
-func (in *Format) Access([]string) Access {
+func (in *Format) Access(*Reader) Access {
 	return Access{Requests: []Request{{Permission: PermissionEdit, Pattern: in.File, Path: in.File, Write: true}}, Prepare: true}
 }

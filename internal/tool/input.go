@@ -11,9 +11,19 @@ import (
 // What only some tools have to say is in the interfaces below. Whoever needs it asks the
 // input for it, and never for the name of its tool.
 type Input interface {
-	// Access says what a call will touch where bash commands are run by this shell;
-	// nil is bash. It is pure.
-	Access(shell []string) Access
+	// Access says what a call will touch where bash commands are read by r;
+	// nil is bash with the environment of every sandbox. It is pure.
+	Access(r *Reader) Access
+}
+
+// Reader is the shell that reads commands, with what the environment of a session or a call
+// changes of how it finds directories.
+type Reader struct {
+	Shell []string // its name or path, and its options; none is bash
+	// Homeless: HOME is set to what is not known, so that "~" may stand for any directory.
+	Homeless bool
+	// Astray: cd may lead to another directory than its argument says, by CDPATH or PWD.
+	Astray bool
 }
 
 // Nearer is an Input with parts that make no difference to what its call does.
@@ -87,7 +97,7 @@ func anEdit(v values) Input {
 }
 
 // Access implements Input.
-func (in *fileInput) Access([]string) Access {
+func (in *fileInput) Access(*Reader) Access {
 	a := Access{
 		Requests: []Request{{Permission: in.permission, Pattern: in.path, Path: in.path, Write: in.write}},
 		Prepare:  true,
@@ -122,7 +132,7 @@ func aSearch(permission string, place func(path, pattern string) (string, string
 func asGiven(path, pattern string) (string, string) { return path, pattern }
 
 // Access implements Input. Only a path that is given has to be resolved.
-func (in *searchInput) Access([]string) Access {
+func (in *searchInput) Access(*Reader) Access {
 	dir, _ := in.place(in.path, in.pattern)
 	return Access{
 		Requests: []Request{{Permission: in.permission, Pattern: in.pattern, Path: dir, Search: true}},

@@ -41,7 +41,7 @@ func aListing(v values) Input { return &listInput{v.text("path")} }
 type listInput struct{ path string }
 
 // Access implements Input.
-func (in *listInput) Access([]string) Access {
+func (in *listInput) Access(*Reader) Access {
 	path := cmp.Or(in.path, ".")
 	return Access{
 		Requests: []Request{{Permission: PermissionList, Pattern: path, Path: path}},

@@ -37,6 +37,6 @@ func skillTool() *Definition {
 type Skill struct{ Name, File string }
 
 // Access implements Input.
-func (in *Skill) Access([]string) Access {
+func (in *Skill) Access(*Reader) Access {
 	return Access{Title: in.Name, Requests: []Request{{Permission: PermissionSkill, Pattern: in.Name, Save: in.Name}}}
 }

@@ -22,4 +22,4 @@ func todoreadTool() *Definition {
 type TodoRead struct{}
 
 // Access implements Input.
-func (in *TodoRead) Access([]string) Access { return asWhole(PermissionTodoRead) }
+func (in *TodoRead) Access(*Reader) Access { return asWhole(PermissionTodoRead) }

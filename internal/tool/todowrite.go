@@ -69,4 +69,4 @@ func someTodos(v values) Input {
 }
 
 // Access implements Input.
-func (in *TodoWrite) Access([]string) Access { return asWhole(PermissionTodoWrite) }
+func (in *TodoWrite) Access(*Reader) Access { return asWhole(PermissionTodoWrite) }

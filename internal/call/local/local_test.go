@@ -18,7 +18,7 @@ type job struct {
 	path *string // where its path leads; nil: it names none
 }
 
-func (*job) Access([]string) tool.Access { return tool.Access{} }
+func (*job) Access(*tool.Reader) tool.Access { return tool.Access{} }
 
 // other is the input of no tool.
 type other struct{ job }

@@ -8,10 +8,10 @@ import (
 // Bypasses is for the tests with the rules, which import this package's users.
 var Bypasses = bypasses
 
-// Denied reports whether a call with the command text is denied in a session with
-// this shell and home, when an edit of file is denied and all else allowed. The tests with
+// Denied reports whether a call with the command text is denied where the shell that reads it
+// is as o says, when an edit of file is denied and all else allowed. The tests with
 // the rules set it.
-var Denied func(t testing.TB, shell, text, file, home string) bool
+var Denied func(t testing.TB, o Options, text, file string) bool
 
 // Generate has f judge generated texts, with a simple command beside each.
 func Generate(t *testing.T, short, long int, f func(r *rand.Rand, text, simple string)) {

@@ -151,9 +151,22 @@ func startOracle() (*oracle, error) {
 type surroundings struct {
 	home, oldpwd string
 	cdpath       string
+	// pwd is another name of the directory that the shell starts in.
+	pwd string
+	// own: home is the session's own choice, of which the scan is told that there is one.
+	own bool
 	// socket: bash has a socket as its input, as of a connection, and is not the first shell there. In a session its
 	// input is none; a text may open one.
 	socket bool
+}
+
+// options are what a scan is told of them.
+func (s surroundings) options(shell string) Options {
+	o := Options{Home: s.home, Astray: s.cdpath != "" || s.pwd != "", Shell: []string{shell}}
+	if s.own {
+		o.Home = ""
+	}
+	return o
 }
 
 // usual are those that are chosen by nobody.
@@ -172,7 +185,7 @@ func executeIn(t testing.TB, shell, text string, around surroundings) execution 
 		t.Fatalf("oracle: %v", err)
 	}
 	defer giveOracle(o)
-	for _, block := range []string{strings.Join([]string{shell, around.home, around.oldpwd, around.cdpath, strconv.FormatBool(around.socket)}, "\x00"), text} {
+	for _, block := range []string{strings.Join([]string{shell, around.home, around.oldpwd, around.cdpath, around.pwd, strconv.FormatBool(around.socket)}, "\x00"), text} {
 		if err := writeBlock(o.in, []byte(block)); err != nil {
 			t.Fatalf("oracle: %v", err)
 		}
@@ -295,7 +308,7 @@ func oracleMain() error {
 			return err
 		}
 		said := strings.Split(string(shell), "\x00")
-		if err := serve(said[0], string(text), surroundings{home: said[1], oldpwd: said[2], cdpath: said[3], socket: said[4] == "true"}); err != nil {
+		if err := serve(said[0], string(text), surroundings{home: said[1], oldpwd: said[2], cdpath: said[3], pwd: said[4], socket: said[5] == "true"}); err != nil {
 			return err
 		}
 	}
@@ -470,6 +483,9 @@ var oracleScripts = func() map[string]string {
 // oracleLink leads to another directory than it stands in.
 const oracleLink = "/w/link"
 
+// oracleBack leads to where texts start.
+const oracleBack = "/w/d/back"
+
 // startUp are files that some shells run first, of the home directory or by the variable ENV. None of the texts
 // speaks of them; each makes a file that no rule allows.
 var startUp = []string{".bash_profile", ".bash_login", ".profile", ".bashrc", ".bash_logout", ".shrc"}
@@ -500,8 +516,10 @@ func serve(shell, text string, around surroundings) error {
 			return err
 		}
 	}
-	if err := os.Symlink("d/e", oracleLink); err != nil {
-		return err
+	for link, to := range map[string]string{oracleLink: "d/e", oracleBack: "/w"} {
+		if err := os.Symlink(to, link); err != nil {
+			return err
+		}
 	}
 	if err := os.WriteFile(oracleFile, []byte(oracleText), 0o600); err != nil {
 		return err
@@ -534,7 +552,7 @@ func serve(shell, text string, around surroundings) error {
 		return err == nil && (there && string(b) == before || isStartUp(file, b))
 	}
 	_ = filepath.WalkDir("/w", func(path string, e os.DirEntry, err error) error {
-		if err == nil && !e.IsDir() && path != oracleLink && !unchanged(path) {
+		if err == nil && !e.IsDir() && path != oracleLink && path != oracleBack && !unchanged(path) {
 			status += "\x00" + path
 		}
 		return nil
@@ -632,7 +650,7 @@ func runShell(shell, text string, trace *os.File, around surroundings) (status s
 	for i := range files {
 		files[i] = null
 	}
-	for name, value := range map[string]string{"OLDPWD": around.oldpwd, "CDPATH": around.cdpath} {
+	for name, value := range map[string]string{"OLDPWD": around.oldpwd, "CDPATH": around.cdpath, "PWD": around.pwd} {
 		if value != "" {
 			env = append(env, name+"="+value)
 		}

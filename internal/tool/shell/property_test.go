@@ -21,12 +21,12 @@ func check(t testing.TB, shell, text string) (judged bool) {
 	return checkIn(t, shell, text, usual)
 }
 
-// checkIn is check in other surroundings, of which the scan is told what it takes: a session that says where cd leads
-// has its commands judged as a whole.
+// checkIn is check in other surroundings.
 func checkIn(t testing.TB, shell, text string, around surroundings) (judged bool) {
 	t.Helper()
-	r := Scan(text, Options{Home: around.home, Shell: []string{shell}})
-	if r.Opaque || around.cdpath != "" && mayTravel(text) {
+	o := around.options(shell)
+	r := Scan(text, o)
+	if r.Opaque {
 		return false // whatever it does, nothing was claimed
 	}
 	x := executeIn(t, shell, text, around)
@@ -47,7 +47,7 @@ func checkIn(t testing.TB, shell, text string, around surroundings) (judged bool
 		}
 	}
 	for _, file := range x.files {
-		if !Denied(t, shell, text, file, around.home) {
+		if !Denied(t, o, text, file) {
 			t.Errorf("%s -c %q: it wrote %q, and rules that deny an edit of that do not deny it: %+v", shell, text, file, r.Writes)
 		}
 	}
@@ -59,11 +59,6 @@ func checkIn(t testing.TB, shell, text string, around surroundings) (judged bool
 	return true
 }
 
-// mayTravel reports whether a command may go by CDPATH, as judge has it.
-func mayTravel(text string) bool {
-	return slices.ContainsFunc([]string{"cd", "pushd", "popd"}, func(s string) bool { return strings.Contains(text, s) })
-}
-
 // runsFile reports whether a file is among those that the commands of r may run.
 func runsFile(r Result, file string) bool {
 	return slices.ContainsFunc(r.Commands, func(c Command) bool {
@@ -72,7 +67,7 @@ func runsFile(r Result, file string) bool {
 				if !path.IsAbs(name) {
 					name = path.Join("/w", name)
 				}
-				name = strings.Replace(path.Clean(name), oracleLink+"/", "/w/d/e/", 1)
+				name = strings.Replace(strings.Replace(path.Clean(name), oracleLink+"/", "/w/d/e/", 1), oracleBack+"/", "/w/", 1)
 				matches, err := path.Match(name, file) // of one with wildcards
 				return name == file || f.pattern && err == nil && matches
 			})
@@ -280,6 +275,9 @@ func TestOracleSees(t *testing.T) {
 		}
 	}
 	if x := executeIn(t, "bash", "cd inner; echo a >f; cd -; echo b >g; echo c >~/h", surroundings{home: "/w/d/e", oldpwd: "/w", cdpath: "/w/d"}); !slices.Equal(x.files, []string{"/w/d/e/h", "/w/d/inner/f", "/w/g"}) {
+		t.Errorf("it wrote %q", x.files)
+	}
+	if x := executeIn(t, "bash", "cd ..; echo a >f", surroundings{home: "/w", pwd: oracleBack}); !slices.Equal(x.files, []string{"/w/d/f"}) {
 		t.Errorf("it wrote %q", x.files)
 	}
 	if x := execute(t, "dash", `$'\'; touch FLAG #'`); len(x.programs) != 1 {

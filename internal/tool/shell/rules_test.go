@@ -35,19 +35,22 @@ func init() { shell.Denied = denied }
 var registry = sync.OnceValue(func() *tool.Registry { return tool.NewRegistry() })
 
 // denied is shell.Denied, by the rules.
-func denied(t testing.TB, reader, text, file, home string) bool {
+func denied(t testing.TB, o shell.Options, text, file string) bool {
 	if strings.ContainsAny(file, "*?") || !utf8.ValidString(file) {
 		return true // no rule is about just this file
 	}
-	// The oracle's home is /w too, and its link leads to d/e: a session's paths are judged by where
+	// The oracle's home is /w too, and its links lead to d/e and /w: a session's paths are judged by where
 	// they lead, these as they are written.
 	rules := "[permission]\n\"*\" = \"allow\"\nexternal_directory = \"allow\"\n[permission.edit]\n\"*\" = \"allow\"\n"
 	names := []string{file}
 	if below, is := strings.CutPrefix(file, "/w/d/e/"); is {
 		names = append(names, "/w/link/"+below)
 	}
+	if below, is := strings.CutPrefix(file, "/w/"); is {
+		names = append(names, "/w/d/back/"+below)
+	}
 	for _, name := range names {
-		if from, err := filepath.Rel(home, name); err == nil {
+		if from, err := filepath.Rel(o.Home, name); err == nil && o.Home != "" {
 			names = append(names, filepath.Join(policy.Home, from))
 		}
 	}
@@ -63,7 +66,7 @@ func denied(t testing.TB, reader, text, file, home string) bool {
 	if err != nil {
 		return true // no session takes it
 	}
-	return stack.Judge(policy.AsWritten(inv, []string{reader}, policy.Places{Worktree: "/w"})).Action == policy.Deny
+	return stack.Judge(policy.AsWritten(inv, &tool.Reader{Shell: o.Shell, Homeless: o.Home == "", Astray: o.Astray}, policy.Places{Worktree: "/w"})).Action == policy.Deny
 }
 
 // tomlString writes s as a string of TOML, which does not have all escapes of Go.

@@ -43,6 +43,8 @@ type Options struct {
 	Workdir string
 	// Home is what "~" stands for; "" makes such paths unresolvable.
 	Home string
+	// Astray: cd may lead to another directory than its argument says, as in a text that sets CDPATH.
+	Astray bool
 	// Shell is the shell that reads the command: its name or path, and its
 	// options. None is bash.
 	Shell []string
@@ -120,18 +122,18 @@ const maxMade = 64
 
 // Scan scans a command.
 func Scan(command string, o Options) Result {
-	r, astray := scan(command, o, false)
-	if astray {
+	r, astray := scan(command, o)
+	if astray && (!o.Astray || o.Home != "") {
 		// That may be in a loop or run later, and so is about what stands in front of it too.
-		o.Home = ""
-		r, _ = scan(command, o, true)
+		o.Home, o.Astray = "", true
+		r, _ = scan(command, o)
 	}
 	return r
 }
 
-// scan is one Scan. It says whether the text is astray, which it is taken for at once with astray.
-func scan(command string, o Options, astray bool) (r Result, found bool) {
-	c := &scanner{findings: findings{&Result{Commands: make([]Command, 0, min(2+len(command)/24, maxMade))}, &facts{}}, home: o.Home, workdir: o.Workdir, astray: astray, scope: &scope{}}
+// scan is one Scan. It says whether the text itself sets what o.Home and o.Astray are about.
+func scan(command string, o Options) (r Result, astray bool) {
+	c := &scanner{findings: findings{&Result{Commands: make([]Command, 0, min(2+len(command)/24, maxMade))}, &facts{}}, home: o.Home, workdir: o.Workdir, astray: o.Astray, scope: &scope{}}
 	name := "bash"
 	if len(o.Shell) > 0 {
 		name = path.Base(o.Shell[0])

@@ -56,7 +56,7 @@ func requestsOf(t *testing.T, command, reader string) []policy.Request {
 		return nil
 	}
 	// The text of the whole is not that of an outer program's argument.
-	return slices.DeleteFunc(policy.AsWritten(inv, []string{reader}, policy.Places{Worktree: "/w"}), func(q policy.Request) bool { return q.Permission == policy.PermissionExternal })
+	return slices.DeleteFunc(policy.AsWritten(inv, &tool.Reader{Shell: []string{reader}}, policy.Places{Worktree: "/w"}), func(q policy.Request) bool { return q.Permission == policy.PermissionExternal })
 }
 
 // patterns of random rules; the rest of them are about what wraps.
