@@ -148,7 +148,7 @@ func (c *Call) unreadable(j *judge.Judgement) string {
 	if files == nil && j.Prep.Diff == "" {
 		return ""
 	}
-	if read := c.mayReadAll(files); read.Action != policy.Allow {
+	if read := c.at.mayReadAll(c.profile, files); read.Action != policy.Allow {
 		return judge.NotReadable(&read)
 	}
 	return ""

@@ -66,6 +66,9 @@ type tooled struct {
 	def     *tool.Definition
 	runner  Runner
 	durable Durable // runner where its calls outlive the daemon; nil where they do not
+	// private: its whole output is for who made it, as a person may have been allowed by an approval what is
+	// in a file. The sandbox, which has the files of outputs, cannot read that one.
+	private bool
 }
 
 // order is what was asked for. It does not change once the call is known.
@@ -131,6 +134,13 @@ type own struct {
 type twin struct {
 	live *Call       // while it runs
 	row  *store.Call // when it is over
+}
+
+func (t *twin) call() *client.Call {
+	if t.live != nil {
+		return t.live.snapshot()
+	}
+	return &t.row.Call
 }
 
 // notBegun is why a call does not begin that was aborted before that.

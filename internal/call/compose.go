@@ -142,13 +142,16 @@ func (t report) describe(ct output.Cut, meta map[string]any) {
 	}
 	meta["total_bytes"] = t.c.out.Offset()
 	meta["total_lines"] = ct.TotalLines
-	if t.c.out.Kept() > 0 {
+	if t.inSandbox() {
 		meta["output_path"] = t.outputPath()
 	}
 	if why := ct.Stopped; why != "" {
 		meta["output_incomplete"] = why
 	}
 }
+
+// inSandbox reports whether the whole output is in a file that the sandbox can read.
+func (t report) inSandbox() bool { return t.c.out.Kept() > 0 && !t.c.private }
 
 // outputPath is where the whole output is, inside the sandbox.
 func (t report) outputPath() string { return sandbox.OutputDir + "/" + t.c.id }
@@ -224,7 +227,7 @@ func (t report) redrawn(ct output.Cut) string {
 	switch text := plain.NotShown(ct.Redraws, ct.Controls); {
 	case text == "":
 		return ""
-	case t.c.out.Kept() > 0 && ct.Stopped == "":
+	case t.inSandbox() && ct.Stopped == "":
 		return fmt.Sprintf("(not shown: %s; %s has the output as it was printed)", text, t.outputPath())
 	default:
 		return fmt.Sprintf("(not shown: %s)", text)
@@ -235,7 +238,7 @@ func (t report) redrawn(ct output.Cut) string {
 func (t report) marker(ct output.Cut) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[%s (%s) left out", plain.Count(ct.Lines, "line", "lines"), plain.Count(ct.Bytes, "byte", "bytes"))
-	kept := t.c.out.Kept() > 0
+	kept := t.inSandbox()
 	if kept {
 		fmt.Fprintf(&b, "; the whole output is in %s", t.outputPath())
 	}
@@ -299,7 +302,7 @@ func (t report) hostNote(w client.Worktree) string {
 func (t report) withoutUnreadable(r *run.Result) *run.Result {
 	v := *r
 	v.Quote = ""
-	read := t.c.mayReadAll(filesOf(r.Metadata))
+	read := t.mayReadAll(t.c.profile, filesOf(r.Metadata))
 	if read.Action == policy.Allow {
 		v.Output += r.Quote
 		return &v
@@ -335,14 +338,14 @@ func withoutCounts(meta map[string]any) {
 	}
 }
 
-// mayReadAll is the first verdict that does not allow to read one of files.
-func (c *Call) mayReadAll(files []string) policy.Verdict {
+// mayReadAll is the first verdict that does not allow a session of the profile to read one of files.
+func (s *site) mayReadAll(profile string, files []string) policy.Verdict {
 	read := policy.Verdict{Action: policy.Deny, Rule: "default", Reason: "it is not known which file it is"}
 	for _, path := range files {
 		if path == "" {
 			return policy.Verdict{Action: policy.Deny, Rule: "default", Reason: "it is not known which files they are"}
 		}
-		if read = c.at.judge.MayRead(c.profile, path); read.Action != policy.Allow {
+		if read = s.judge.MayRead(profile, path); read.Action != policy.Allow {
 			return read
 		}
 	}

@@ -26,6 +26,10 @@ func (s *Service) Output(ctx context.Context, p auth.Principal, callID string, o
 	if err != nil {
 		return nil, 0, err
 	}
+	now := (&twin{c, row}).call()
+	if why := s.Unseen(ctx, p, now); why != "" {
+		return nil, 0, errUnseen(now.ID, why)
+	}
 	if c != nil && o.Stream == "" {
 		return c.out.Reader(ctx, o.Offset, o.Follow), c.out.Available(), nil
 	}

@@ -116,7 +116,13 @@ func (s *Service) Call(ctx context.Context, p auth.Principal, sessionID string, 
 	}
 	g, err := s.sessions.Calls(ctx, p, sessionID)
 	if err != nil {
-		if row := s.made(ctx, p, sessionID, &r); row != nil && o.OnEvent != nil {
+		row := s.made(ctx, p, sessionID, &r)
+		if row != nil {
+			if why := s.Unseen(ctx, p, &row.Call); why != "" {
+				return nil, errUnseen(row.ID, why)
+			}
+		}
+		if row != nil && o.OnEvent != nil {
 			return s.again(ctx, &twin{row: row}, p.Session != "", o)
 		} else if row != nil {
 			return &row.Call, nil
@@ -150,6 +156,12 @@ func (s *Service) Call(ctx context.Context, p auth.Principal, sessionID string, 
 	}
 	begun = true
 	v, err := c.await(ctx, r.WaitMillis, o.AbortOnDisconnect, l)
+	if c.twin != nil {
+		first := c.twin.call()
+		if why := s.Unseen(ctx, p, first); why != "" {
+			return nil, errUnseen(first.ID, why)
+		}
+	}
 	switch {
 	case c.twin != nil && o.OnEvent != nil:
 		v, err := s.again(ctx, c.twin, p.Session != "", o)
@@ -211,9 +223,9 @@ func (s *Service) GetCall(ctx context.Context, p auth.Principal, id string) (*cl
 		return nil, err
 	}
 	if live != nil {
-		return live.snapshot(), nil
+		return s.seenBy(ctx, p, live.snapshot()), nil
 	}
-	return &row.Call, nil
+	return s.seenBy(ctx, p, &row.Call), nil
 }
 
 // lookupKnown is lookup for those who act on whether the call runs. While the daemon starts, one
@@ -291,7 +303,7 @@ func (s *Service) ListCalls(ctx context.Context, p auth.Principal, sessionID str
 		if c, ok := s.live.find(row.ID); ok {
 			v = c.snapshot()
 		}
-		list.Items = append(list.Items, *v)
+		list.Items = append(list.Items, *s.seenBy(ctx, p, v))
 	}
 	if more && len(rows) > 0 {
 		list.Next = rows[len(rows)-1].ID
@@ -307,8 +319,9 @@ func (s *Service) AbortCall(ctx context.Context, p auth.Principal, id string) (*
 		return nil, err
 	}
 	if c == nil {
-		return &row.Call, nil
+		return s.seenBy(ctx, p, &row.Call), nil
 	}
 	c.abort(run.ReasonAborted)
-	return c.await(ctx, nil, false, nil)
+	v, err := c.await(ctx, nil, false, nil)
+	return s.seenBy(ctx, p, v), err
 }

@@ -32,6 +32,7 @@ func (c *Call) isOf(def *tool.Definition) {
 	s := c.at
 	c.def, c.runner = def, s.runners[def.By]
 	c.durable, _ = c.runner.(Durable)
+	c.private = ofPeople(def, c.row.Typed) && !def.Command
 	set := s.daemon.Settings()
 	t := set.Truncate.With(set.ProfileTruncate[c.profile]).With(set.ToolTruncate[def.Name])
 	if t.Direction == "auto" {
@@ -46,5 +47,5 @@ func (c *Call) isOf(def *tool.Definition) {
 	if c.share > 0 {
 		t.MaxBytes = min(t.MaxBytes, max(page/c.share-besides, page/(2*c.share)))
 	}
-	c.out = output.New(output.Config{Limits: t, Path: filepath.Join(s.outDir, c.id), Used: &s.Spilled, MinFree: set.MinFree, Split: c.stream.Split, Screen: def.Command})
+	c.out = output.New(output.Config{Limits: t, Path: filepath.Join(s.outDir, c.id), Used: &s.Spilled, MinFree: set.MinFree, Split: c.stream.Split, Screen: def.Command, Private: c.private})
 }

@@ -291,7 +291,7 @@ func TestRoles(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/v1/events", "/v1/sessions"} {
+	for _, path := range []string{"/v1/events", "/v1/sessions", "/v1/sessions/" + s.ID + "/files?path=x&archive=tar"} {
 		if resp, _ := d.do(t, "GET", path, "", "Authorization", "Bearer "+s.Token); resp.StatusCode != 403 {
 			t.Errorf("GET %s with a token: %d, want 403", path, resp.StatusCode)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
+	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/store"
@@ -101,7 +102,9 @@ func (s *Session) Errand() (errand.Errand, error) {
 // treePlace is where its worktree has skills.
 func (s *Session) treePlace() treePlace {
 	row := s.Row()
-	return treePlace{errand: s.Errand, target: row.Worktree.Target, log: s.log}
+	return treePlace{errand: s.Errand, target: row.Worktree.Target, log: s.log, mayRead: func(path string) policy.Verdict {
+		return s.judge.MayRead(s.Row().Profile, path)
+	}}
 }
 
 // hello is what the agent is told. The environment is not stored, so a daemon

@@ -68,11 +68,25 @@ func (f *Files) receive(s *Session, file string, body io.Reader) (size int64, er
 // Download implements server.Files. The file is saved as the output of a call first: its
 // size is known then, and a slow reader keeps nothing in the sandbox waiting.
 func (f *Files) Download(ctx context.Context, p auth.Principal, sessionID, path string) (io.ReadCloser, int64, error) {
+	who := p
+	who.Session = "" // this call is their own
 	job := run.DownloadJob(path)
 	c, err := f.calls.Call(ctx, p, sessionID, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{Hidden: true, AbortOnDisconnect: true})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, 0, err
+	}
+	drop := func() { f.calls.DropOutput(context.WithoutCancel(ctx), who, c) }
+	out, size, err := f.given(ctx, who, path, c)
+	if err != nil {
+		drop()
+		return nil, 0, err
+	}
+	return &downloaded{out, drop}, size, nil
+}
+
+// given is what the call of a download gave.
+func (f *Files) given(ctx context.Context, who auth.Principal, path string, c *client.Call) (io.ReadCloser, int64, error) {
+	switch {
 	case c.Error != nil:
 		return nil, 0, c.Error
 	case c.IsError:
@@ -81,5 +95,18 @@ func (f *Files) Download(ctx context.Context, p auth.Principal, sessionID, path 
 		return nil, 0, fault.Quota.Errorf("%q is too large: %v", shown(path), c.Metadata["output_incomplete"]).
 			Next("download it in parts (split), or raise truncate.spill_file and truncate.spill_session")
 	}
-	return f.calls.Output(ctx, p, c.ID, client.OutputQuery{})
+	return f.calls.Output(ctx, who, c.ID, client.OutputQuery{})
+}
+
+// downloaded is the content of a file; drop removes what was saved of it where agents may not have it.
+type downloaded struct {
+	io.ReadCloser
+	drop func()
+}
+
+// Close implements io.Closer.
+func (d *downloaded) Close() error {
+	err := d.ReadCloser.Close()
+	d.drop()
+	return err
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/call/errand"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/skill"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
@@ -35,7 +37,7 @@ const (
 // be hostile.
 type treeSkills struct {
 	errand errand.Errand
-	target string // the worktree
+	place  treePlace
 
 	found []skill.Skill
 	left  int
@@ -47,11 +49,13 @@ type treePlace struct {
 	errand func() (errand.Errand, error)
 	target string
 	log    *slog.Logger
+	// mayRead is what the rules of the session say of showing a file.
+	mayRead func(path string) policy.Verdict
 }
 
 func (p treePlace) open() (*treeSkills, error) {
 	e, err := p.errand()
-	return &treeSkills{errand: e, target: p.target}, err
+	return &treeSkills{errand: e, place: p}, err
 }
 
 // read lists those that the worktree has now and whose names are not the host's.
@@ -81,7 +85,7 @@ func (t *treeSkills) leave(what string, err error) {
 
 // list adds the skills of one directory.
 func (t *treeSkills) list(ctx context.Context, dir string, host *skill.Library) {
-	at := path.Join(t.target, dir)
+	at := path.Join(t.place.target, dir)
 	names, more, err := t.errand.Dirs(ctx, at, maxTreeEntries, treeSkillsTime, isAt(at, "dir"))
 	if err == nil && more {
 		err = fmt.Errorf("it has more than %d entries, and only these are looked at", maxTreeEntries)
@@ -118,7 +122,7 @@ func (t *treeSkills) read(ctx context.Context, dir, name string) (*skill.Skill, 
 	if !skill.Named(name) {
 		return nil, "", errors.New("no skill can have that name")
 	}
-	own := path.Join(t.target, dir, name)
+	own := path.Join(t.place.target, dir, name)
 	file := path.Join(own, skill.Instructions)
 	found := false
 	raw, err := t.errand.File(ctx, file, maxTreeSkill, treeSkillsTime, func(to *run.Target) error {
@@ -127,6 +131,9 @@ func (t *treeSkills) read(ctx context.Context, dir, name string) (*skill.Skill, 
 	})
 	if err != nil || !found {
 		return nil, "", err
+	}
+	if v := t.place.mayRead(file); v.Action != policy.Allow {
+		return nil, "", errors.New(judge.NotReadable(&v))
 	}
 	s, text, err := skill.Parse(name, raw)
 	if err != nil {

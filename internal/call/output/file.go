@@ -55,22 +55,29 @@ func (s *file) open() {
 		return
 	}
 	var err error
-	if s.data, err = createReadable(s.Path, newFile); err == nil && s.Split {
-		s.index, err = createReadable(s.Path+indexSuffix, newFile)
+	if s.data, err = createFile(s.Path, newFile, s.mode()); err == nil && s.Split {
+		s.index, err = createFile(s.Path+indexSuffix, newFile, s.mode())
 	}
 	if err != nil {
 		s.stop("it could not be saved: " + plain.Cause(err))
 	}
 }
 
-// createReadable makes a file that tools in the sandbox can read, whatever the
-// daemon's umask is.
-func createReadable(path string, flags int) (*os.File, error) {
-	f, err := os.OpenFile(path, flags, 0o644)
+// mode is that of the file: tools in the sandbox can read it, unless it is private.
+func (s *file) mode() os.FileMode {
+	if s.Private {
+		return 0o600
+	}
+	return 0o644
+}
+
+// createFile makes a file of this mode, whatever the daemon's umask is.
+func createFile(path string, flags int, mode os.FileMode) (*os.File, error) {
+	f, err := os.OpenFile(path, flags, mode)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.Chmod(0o644); err != nil {
+	if err := f.Chmod(mode); err != nil {
 		_ = f.Close()
 		return nil, err
 	}
@@ -295,7 +302,7 @@ var ErrBroken = errors.New("the body broke off")
 // or the disk was in the way, ErrBroken, or why there is no file.
 func Save(c Config, body io.Reader) (size int64, err error) {
 	s := &file{Config: c}
-	if s.data, err = createReadable(c.Path, newFile); err != nil {
+	if s.data, err = createFile(c.Path, newFile, s.mode()); err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, s.data.Close()) }()

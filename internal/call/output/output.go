@@ -62,6 +62,8 @@ type Config struct {
 	// Screen: a program prints it, and the result shows it as a terminal would in the end. The file has
 	// it as it was printed.
 	Screen bool
+	// Private: the sandbox, which has the directory, cannot read the file.
+	Private bool
 }
 
 // Output takes the output of one call. Its memory is bounded by MaxBytes, whatever the
