@@ -34,20 +34,30 @@ var onSight = []string{
 	"lefthook-local.yml", "lefthook-local.yaml", "lefthook-local.toml", "lefthook-local.json",
 	".lefthook-local.yml", ".lefthook-local.yaml", ".lefthook-local.toml", ".lefthook-local.json",
 	".simple-git-hooks.json", ".simple-git-hooks.js", ".simple-git-hooks.cjs", "simple-git-hooks.json", "captainhook.json", "grumphp.yml",
-	"hk.pkl", ".hk.pkl", ".hk-hooks", ".cargo-husky", ".rusty-hook.toml", ".trunk",
+	".huskyrc.cjs", "hk.pkl", ".hk.pkl", ".hk-hooks", ".cargo-husky", ".rusty-hook.toml", ".trunk",
 	// shells and what chooses versions of programs as one enters a directory
 	".envrc", ".autoenv", ".autoenv.zsh", ".rvmrc", ".tool-versions", "mise.toml", "mise.local.toml", ".mise.toml", ".mise.local.toml",
+	".autoenv.leave", ".autoenv_leave.zsh", ".shadowenv.d", ".smartcd.sh", ".bash_enter", ".bash_leave", ".sdkmanrc", ".prototools", ".proto",
+	".flox", "pkgx.yaml", "pkgx.yml", ".pkgx.yaml", ".pkgx.yml", "tea.yaml", ".tea.yaml", ".bundle",
 	".mise", ".rtx.toml", ".rtx", ".config", ".cargo", "rust-toolchain", "rust-toolchain.toml",
-	".profile", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".ssh",
+	".profile", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".ssh",
+	".kshrc", ".mkshrc", ".shrc", ".cshrc", ".tcshrc",
 	// agents: hooks, servers that they start, what they may do without asking
 	".mcp.json", ".claude", ".claude.json", ".codex", ".gemini", ".qwen", ".cursor", ".opencode", "opencode.json", "opencode.jsonc",
 	".copilot", ".crush", "crush.json", ".crush.json", ".goose", ".aider.conf.yml", ".cline", ".clinerules", ".roo", ".roomodes",
 	".kilocode", ".continue", ".windsurf", ".amp", ".augment", ".kiro", ".junie", ".factory", ".trae", ".agents",
 	".agent", ".amazonq", ".antigravity", ".codebuddy", ".firebender", "firebender.json", ".grok", ".iflow", ".mux", ".openhands", ".pi", ".qodo",
-	".rovodev", ".tabnine", ".vibe", ".zencoder",
+	".rovodev", ".tabnine", ".vibe", ".zencoder", ".cursorrules", ".windsurfrules", ".roorules", ".goosehints", ".rules",
+	".aider.conf.yaml", ".aider.model.settings.yml", ".aider.model.metadata.json", "gptme.toml", ".gptme", ".warp", ".void", ".plandex", ".plandex-v2",
+	".coderabbit.yaml", ".pr_agent.toml",
 	// editors and debuggers
 	".vscode", ".idea", ".zed", ".fleet", ".helix", ".nvim.lua", ".nvimrc", ".exrc", ".vimrc", ".lvimrc", ".vim", ".dir-locals.el", ".dir-locals-2.el",
-	".theia", ".vs", ".gdbinit", ".lldbinit", ".irbrc", ".pryrc", ".ghci", ".ocamlinit", ".rprofile",
+	".theia", ".vs", ".lazy.lua", ".nvim", ".neoconf.json", ".nlsp-settings", ".gvimrc", "_vimrc", "_gvimrc", "_exrc", ".vimspector.json", ".ycm_extra_conf.py",
+	".nova", ".kateproject", ".externaltoolbuilders",
+	".gdbinit", ".gdbearlyinit", ".lldbinit", ".pdbrc", ".pdbrc.py", ".perldb", ".radare2rc", ".rdbgrc", ".rdbgrc.rb", ".byebugrc", ".irbrc", ".pryrc",
+	".ghci", ".ocamlinit", ".utoprc", ".rprofile", ".renviron", ".iex.exs", ".erlang", ".psysh.php", ".octaverc", "startup.m",
+	"jupyter_config.py", "jupyter_config.json", "jupyter_notebook_config.py", "jupyter_notebook_config.json", "jupyter_server_config.py",
+	"jupyter_server_config.json", "jupyter_lab_config.py", "ipython_config.py",
 	// places where a project is opened by a click
 	".devcontainer", ".devcontainer.json", ".gitpod.yml", ".gitpod.dockerfile", ".replit", ".idx", ".codesandbox",
 	// CI
@@ -67,7 +77,8 @@ var builds = []string{
 	"settings.gradle", "settings.gradle.kts", "gradlew", "mvnw", "dockerfile", "docker-compose.yml", "compose.yaml",
 	"docker-compose.yaml", "compose.yml", "taskfile.yaml", ".yarnrc", ".yarn", ".pnpmfile.cjs", ".pnp.cjs", "bunfig.toml", "deno.json", "deno.jsonc", ".bazelrc",
 	"flake.nix", "shell.nix", "default.nix", "devbox.json", "devenv.nix", ".lintstagedrc", ".lintstagedrc.json", ".lintstagedrc.js",
-	".lintstagedrc.yml", ".lintstagedrc.yaml", "tiltfile", "procfile", "jvm.config", "maven.config", "extensions.xml", "gradle.properties", "build.sbt",
+	".lintstagedrc.yml", ".lintstagedrc.yaml", "tiltfile", "procfile", "uv.toml", "poetry.toml", "pdm.toml", "pixi.toml", "pnpm-workspace.yaml", ".pnpmfile.mjs", "nuget.config", "global.json",
+	"sitecustomize.py", "usercustomize.py", "gradle-wrapper.properties", "gradle-wrapper.jar", "maven-wrapper.properties", "maven-wrapper.jar", ".clangd", "jvm.config", "maven.config", "extensions.xml", "gradle.properties", "build.sbt",
 	"directory.build.props", "directory.build.targets", "stack.yaml", "cabal.project", "dune", "ansible.cfg", ".pylintrc", ".rubocop.yml",
 }
 
