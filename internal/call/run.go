@@ -36,17 +36,14 @@ func (st *steps) request(c *Call, inv *tool.Invocation, prep *run.Prepared) agen
 }
 
 // toolSettings are what the tool's half in the sandbox has to know: its part of the
-// configuration, and for a tool that shows files which the call does not name, which
-// of them it must not show.
+// configuration, and which files it must not show that the call does not name: their content where
+// it would show that, and else their names, which answers about a path that is not there may tell.
 func (st *steps) toolSettings(c *Call, d *tool.Definition) json.RawMessage {
-	switch {
-	case d.Changes:
+	if d.Changes {
 		return st.judge.Rules(c.profile).WrittenBy(st.place.Row().Worktree.Target)
-	case d.Shows == tool.ShowsNone:
-		return st.daemon.Settings().ToolSettings[d.Name]
 	}
 	rules, names := st.judge.Rules(c.profile).ShownTo(st.place.Row().Worktree.Target)
-	if d.Shows == tool.ShowsNames {
+	if d.Shows != tool.ShowsContent {
 		rules = names
 	}
 	return joined(st.daemon.Settings().ToolSettings[d.Name], rules)

@@ -73,8 +73,8 @@ read = { "secret/*" = "deny" }
 	}
 	for _, tt := range []struct{ profile, tools string }{
 		{"", "grep"}, // by default .env is asked about, whose name may be shown
-		{"ci", "grep glob list read edit"},
-		{"strict", "grep glob list read edit"},
+		{"ci", "grep glob list read edit write bash"}, // all may name what is like a path that is not there
+		{"strict", "grep glob list read edit write bash"},
 	} {
 		s := h.create(alice, client.SessionCreate{Profile: tt.profile})
 		live, err := h.m.find(alice, s.ID)

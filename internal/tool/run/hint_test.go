@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -271,23 +272,73 @@ func TestQuotedNames(t *testing.T) {
 }
 
 // TestHintsHideNames: what a missing file may have been meant to be has no name that the rules
-// of "read" deny, whichever tool says so.
+// of "read" deny, whichever tool says so: each tool of the registry has its row.
 func TestHintsHideNames(t *testing.T) {
 	t.Parallel()
 	env, dir := fileEnv(t)
-	tree(t, dir, map[string]string{"plan.txt": "x", "plan.key": "x"})
+	tree(t, dir, map[string]string{"plan.txt": "x", "plan.key": "x", "plan.d/in": "x", "secret/plan.here": "x"})
 	env = guarded(t, env)
-	for _, tt := range []struct {
-		tool Tool
-		in   object
+	edits := []any{object{"old_string": "a", "new_string": "b"}}
+	patch := func(path string) string {
+		return "*** Begin Patch\n*** Update File: " + path + "\n@@\n-a\n+b\n*** End Patch\n"
+	}
+	const made = "makes what is not there"
+	rows := map[string]struct {
+		in   func(path string) object
+		none string // why it has no hint
+		mute bool   // it says no more than that there is nothing
 	}{
-		{Read{}, object{"file_path": "plan.tx"}},
-		{Edit{}, object{"file_path": "plan.tx", "old_string": "a", "new_string": "b"}},
-		{MultiEdit{}, object{"file_path": "plan.tx", "edits": []any{object{"old_string": "a", "new_string": "b"}}}},
-	} {
-		r := mustFail(t, env, tt.tool, tt.in)
-		if !strings.Contains(r.Output, "plan.txt") || strings.Contains(r.Output, "plan.key") {
-			t.Errorf("%s: %s", tt.tool.Name(), r.Output)
+		"read":          {in: func(p string) object { return object{"file_path": p} }},
+		"edit":          {in: func(p string) object { return object{"file_path": p, "old_string": "a", "new_string": "b"} }},
+		"multiedit":     {in: func(p string) object { return object{"file_path": p, "edits": edits} }},
+		"apply_patch":   {in: func(p string) object { return object{"patch": patch(p)} }},
+		"list":          {in: func(p string) object { return object{"path": p} }},
+		"glob":          {in: func(p string) object { return object{"pattern": "*", "path": p} }},
+		"grep":          {in: func(p string) object { return object{"pattern": "x", "path": p} }},
+		"bash":          {},
+		"file_get_tree": {in: func(p string) object { return object{"path": p, "max_bytes": 1 << 20} }},
+		"file_get":      {in: func(p string) object { return object{"path": p} }, mute: true},
+		"write":         {none: made}, "file_put": {none: made}, "file_put_tree": {none: made},
+	}
+	inner := map[string]bool{} // which the daemon alone asks for, and not with a path of a call
+	for _, tool := range []Tool{Changes{}, Formatted{}, Aside{}, Diff{}, DiffTouched{}, DiffStrict{}, Revert{}, RevertTouched{}} {
+		inner[tool.Name()] = true
+	}
+	for _, tool := range Builtin() {
+		row, ok := rows[tool.Name()]
+		if inner[tool.Name()] || row.none != "" {
+			continue
+		}
+		if !ok {
+			t.Errorf("%s has no row: what does it say of a path that is not there?", tool.Name())
+			continue
+		}
+		// Beside the missing one, and elsewhere in the worktree by the same name.
+		for path, shows := range map[string]string{"plan.tx": "plan.txt", "plan.ke": "", "/elsewhere/plan.here": "", "/elsewhere/plan.key": ""} {
+			said := ""
+			var r *Result
+			var err error
+			if tool.Name() == "bash" { // no shell is started here
+				dir := filepath.Join("/w", path)
+				if filepath.IsAbs(path) {
+					dir = path
+				}
+				err = bashStartError(t.Context(), env, fmt.Errorf("working directory %s: %w", dir, fs.ErrNotExist), dir)
+			} else {
+				r, err = callTool(t, env, tool, row.in(path))
+			}
+			if err != nil {
+				said = err.Error()
+			} else if said = r.Output; !r.IsError {
+				t.Errorf("%s %s: %+v", tool.Name(), path, r)
+			}
+			said = strings.ReplaceAll(said, "/elsewhere/plan.key", "") // as it was asked
+			if strings.Contains(said, "plan.key") || strings.Contains(said, "secret") {
+				t.Errorf("%s %s names what read denies: %s", tool.Name(), path, said)
+			}
+			if !row.mute && !strings.Contains(said, shows) {
+				t.Errorf("%s %s: %s", tool.Name(), path, said)
+			}
 		}
 	}
 }
