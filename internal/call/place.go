@@ -102,6 +102,8 @@ type Quota interface {
 	MostCalls(tenant string) int
 	// TakeRoom counts n bytes of a new record, or refuses them.
 	TakeRoom(ctx context.Context, t *Tenant, n int64) error
+	// KeepRoom refuses to keep more of outputs on the host's disk.
+	KeepRoom() error
 	// Stored is what is stored of a call that has ended.
 	Stored(row *store.Call) *store.Call
 }
@@ -152,8 +154,7 @@ type Settings struct {
 	BashTimeout     time.Duration     // where neither the call nor its input has one
 	Shell           []string          // that runs commands in sessions which do not know theirs
 	ToolSettings    map[string][]byte // [tools.NAME] as JSON
-	// MinFree is the host free-space floor in bytes for the state directory.
-	MinFree int64
+	MinFree         int64             // bytes that Quota.KeepRoom leaves on the disk of the state directory
 }
 
 // ShellOf is the shell of a session: the one that was configured when it began,

@@ -47,5 +47,5 @@ func (c *Call) isOf(def *tool.Definition) {
 	if c.share > 0 {
 		t.MaxBytes = min(t.MaxBytes, max(page/c.share-besides, page/(2*c.share)))
 	}
-	c.out = output.New(output.Config{Limits: t, Path: filepath.Join(s.outDir, c.id), Used: &s.Spilled, MinFree: set.MinFree, Split: c.stream.Split, Screen: def.Command, Private: c.private})
+	c.out = output.New(output.Config{Limits: t, Path: filepath.Join(s.outDir, c.id), Used: &s.Spilled, Room: s.daemon.Quota.KeepRoom, Split: c.stream.Split, Screen: def.Command, Private: c.private})
 }

@@ -212,6 +212,20 @@ func (dm *daemon) room(ctx context.Context) (free int64, enough bool, err error)
 	return v.Free, err == nil && v.Free+inside >= least, err
 }
 
+// keepRoom refuses to keep more of what calls print, where that would touch what must stay free.
+func (dm *daemon) keepRoom() error {
+	set := dm.settings.Load()
+	v, err := room.At(dm.cfg.OutputDir)
+	if err != nil {
+		return err
+	}
+	least := max(set.MinFree, set.HostFree.Of(v.Size)*3/2) // as for new calls, see room.Floor.Low
+	if v.Free >= least {
+		return nil
+	}
+	return fault.Overloaded.Errorf("only %s are free on the disk of the state directory, and %s must stay", client.Size(v.Free), client.Size(least)).Next(freesSpace)
+}
+
 // diskRoom refuses so many bytes that the daemon itself is about to write to the state directory.
 func (dm *daemon) diskRoom(bytes int64) error { return dm.disk.room(dm.settings.Load(), bytes) }
 

@@ -71,9 +71,14 @@ func New(cfg Config) (*Manager, error) {
 		Tools: &Toolbox{r}, Usage: &Usage{roster: r}, Networks: &Networks{r}, Caches: &Caches{r}, Door: &Door{r}, Collector: &Collector{life: l, records: records, swept: make(chan struct{})},
 	}
 	cfg.Caches.Writes = r.diskWork
-	for _, images := range cfg.Images {
-		if here, ok := images.(interface{ AskRoom(room func(int64) error) }); ok { // others lie elsewhere
-			here.AskRoom(r.diskRoom)
+	type writer interface {
+		AskRoom(room func(bytes int64) error)
+	} // others write elsewhere, or nothing
+	for name, driver := range cfg.Drivers {
+		for _, x := range []any{driver, cfg.Images[name]} {
+			if w, ok := x.(writer); ok {
+				w.AskRoom(r.diskRoom)
+			}
 		}
 	}
 	r.trees = trees.New(cfg.Trees, overlaid{m}, r.log, &r.work)

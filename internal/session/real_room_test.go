@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/cache"
 	"github.com/toold/toold/internal/cache/builtin"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/session/room"
 	"github.com/toold/toold/internal/testrig"
@@ -45,6 +47,7 @@ func TestRealOwnWriters(t *testing.T) {
 	a.must(err)
 	a.bash(cached.ID, "head -c 1000000 /dev/urandom >/caches/own/f")
 
+	body := lateBody{t: t}
 	writers := []struct {
 		name string
 		do   func() error
@@ -63,6 +66,10 @@ func TestRealOwnWriters(t *testing.T) {
 		}},
 		{"apply of an ended session", func() error {
 			_, err := a.m.trees.Apply(t.Context(), owner, ids["applied ended"], client.ApplyRequest{})
+			return err
+		}},
+		{"upload", func() error {
+			_, err := a.m.Files.Upload(t.Context(), owner, ids["live"], "put", 0, &body)
 			return err
 		}},
 		{"promotion of a cache", func() error {
@@ -105,6 +112,12 @@ func TestRealOwnWriters(t *testing.T) {
 			t.Errorf("%s has left %s; it was %s", w.name, now, before)
 		}
 	}
+	// Of a call whose output is large the beginning is kept, and its result says why.
+	c, err := a.m.calls.Call(t.Context(), owner, ids["live"], client.CallCreate{Tool: "bash", Input: []byte(`{"command":"seq 100000"}`)}, call.Options{})
+	a.must(err)
+	if !c.IsError && c.Error == nil && c.Metadata["output_incomplete"] == nil {
+		t.Errorf("a large output on a full disk: %v, %v", c.Error, c.Metadata)
+	}
 	// The watch ends what writes when it has seen the full disk, until it sees that there is room.
 	sees := func(want room.Level) {
 		testrig.Eventually(t, fmt.Sprintf("the watch sees level %d", want), func() bool { return room.Level(a.m.disk.level.Load()) == want })
@@ -112,6 +125,7 @@ func TestRealOwnWriters(t *testing.T) {
 	sees(room.Tight)
 	a.m.Reload(set)
 	sees(room.Enough)
+	body.may = true
 	for _, w := range writers {
 		if err := w.do(); err != nil {
 			t.Errorf("%s when there is room: %v", w.name, err)
@@ -119,4 +133,17 @@ func TestRealOwnWriters(t *testing.T) {
 	}
 	a.holds("applied live/f", "2\n")
 	a.holds("applied ended/f", "2\n")
+}
+
+// lateBody is the body of an upload, which nobody may read yet.
+type lateBody struct {
+	t   *testing.T
+	may bool
+}
+
+func (u *lateBody) Read([]byte) (int, error) {
+	if !u.may {
+		u.t.Error("an upload was read that there is no room for")
+	}
+	return 0, io.EOF
 }

@@ -127,6 +127,9 @@ func (rs *records) roomForInput(ctx context.Context) error {
 		Next(`make calls with smaller inputs, end sessions, or have an administrator free space on the host ("toolctl gc --records" frees that of old calls)`)
 }
 
+// KeepRoom implements call.Quota.
+func (rs *records) KeepRoom() error { return rs.keepRoom() }
+
 // Stored implements call.Quota: it is what is stored of a call that has ended. Of one that never ran, a large
 // input is not worth its room; and where the disk is nearly full, no large record is.
 func (rs *records) Stored(row *store.Call) *store.Call {

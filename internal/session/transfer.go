@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -55,7 +56,7 @@ func (f *Files) Upload(ctx context.Context, p auth.Principal, sessionID, path st
 // receive saves what is uploaded, within the caps of the session's outputs.
 func (f *Files) receive(s *Session, file string, body io.Reader) (size int64, err error) {
 	set := f.settings.Load()
-	size, err = output.Save(output.Config{Limits: set.Truncate, Path: file, Used: &s.calls.Spilled, MinFree: set.MinFree}, body)
+	size, err = output.Save(output.Config{Limits: set.Truncate, Path: file, Used: &s.calls.Spilled, Room: f.uploadRoom}, body)
 	if why, ok := errors.AsType[output.Stopped](err); ok {
 		err = fault.Quota.Errorf("the upload was not taken: %s", string(why)).
 			Next("upload less, or raise truncate.spill_file and truncate.spill_session")
@@ -63,6 +64,12 @@ func (f *Files) receive(s *Session, file string, body io.Reader) (size int64, er
 		err = fault.Aborted.Errorf("the upload broke off: nothing was written")
 	}
 	return size, err
+}
+
+// uploadRoom refuses what the host has no room for, before and while it arrives, in the words that the
+// call would be refused with.
+func (f *Files) uploadRoom() error {
+	return cmp.Or(f.disk.admits(), f.memory.admits(), f.diskRoom(0), f.keepRoom())
 }
 
 // Download implements server.Files. The file is saved as the output of a call first: its

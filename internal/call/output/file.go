@@ -25,7 +25,7 @@ const (
 	indexSuffix = ".streams"
 	indexStderr = uint64(1) << 63
 
-	// floorEvery is after how many bytes the free space is looked at again.
+	// floorEvery is after how many bytes Room is asked again.
 	floorEvery = 8 << 20
 )
 
@@ -39,10 +39,11 @@ type file struct {
 	data, index *os.File
 	opened      atomic.Bool  // open was called
 	kept        atomic.Int64 // bytes in the file
-	checked     int64        // kept when the free space was last looked at
+	checked     int64        // kept when Room was last asked
 	parts       int64        // end of the last part in the index
 	streams     [2]int64     // bytes of stdout and stderr when the index was reopened
 	stopped     string       // why nothing more is kept; "" while it is
+	refused     error        // of Room
 }
 
 // newFile are the flags of a file to make: its name is ours alone.
@@ -144,19 +145,16 @@ func (s *file) mark(stderr bool) {
 	s.parts = end
 }
 
-// full checks the floor of free space.
+// full reports whether the host has no room for more.
 func (s *file) full() bool {
 	s.checked = s.kept.Load()
-	var fs unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(s.Path), &fs); err != nil {
-		s.stop("it could not be saved: " + plain.Cause(err))
-		return true
+	if s.Room != nil {
+		s.refused = s.Room()
 	}
-	if free := int64(fs.Bavail) * fs.Bsize; free < s.MinFree {
-		s.stop(fmt.Sprintf("the rest was not kept: only %s are free on the disk of the state directory, and %s must stay", client.Size(free), client.Size(s.MinFree)))
-		return true
+	if s.refused != nil {
+		s.stop("the rest was not kept: " + s.refused.Error())
 	}
-	return false
+	return s.refused != nil
 }
 
 func (s *file) stop(why string) {
@@ -299,21 +297,23 @@ var ErrBroken = errors.New("the body broke off")
 
 // Save puts all of body into a new file that tools can read, within the bounds of outputs.
 // size is how much counts in c.Used, also where there is an error: Stopped where a bound
-// or the disk was in the way, ErrBroken, or why there is no file.
+// or the disk was in the way, that of c.Room, ErrBroken, or why there is no file.
 func Save(c Config, body io.Reader) (size int64, err error) {
 	s := &file{Config: c}
+	if s.full() {
+		return 0, s.refused
+	}
 	if s.data, err = createFile(c.Path, newFile, s.mode()); err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, s.data.Close()) }()
-	if s.full() {
-		return 0, Stopped(s.stopped)
-	}
 	buf := make([]byte, 256<<10)
 	for {
 		n, err := body.Read(buf)
 		s.write(buf[:n], false)
 		switch {
+		case s.refused != nil:
+			return s.kept.Load(), s.refused
 		case s.stopped != "":
 			return s.kept.Load(), Stopped(s.stopped)
 		case errors.Is(err, io.EOF):

@@ -55,10 +55,12 @@ func (l Limits) With(own Limits) Limits {
 // Config is what an Output is made of.
 type Config struct {
 	Limits
-	Path    string        // of its file, absolute, in a directory of the session's
-	Used    *atomic.Int64 // bytes in files of the session: all its outputs count there
-	MinFree int64         // bytes that must stay free on the file system
-	Split   bool          // stdout and stderr are kept apart
+	Path string        // of its file, absolute, in a directory of the session's
+	Used *atomic.Int64 // bytes in files of the session: all its outputs count there
+	// Room may be nil. It is asked before there is a file, and then every few MiB; its error is why
+	// no more is kept.
+	Room  func() error
+	Split bool // stdout and stderr are kept apart
 	// Screen: a program prints it, and the result shows it as a terminal would in the end. The file has
 	// it as it was printed.
 	Screen bool

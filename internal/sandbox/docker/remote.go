@@ -58,6 +58,9 @@ func newRemote(d *Driver) *Remote {
 	return &Remote{d: d, trees: far.NewTrees(filepath.Join(d.dir, "changes"), d.log)}
 }
 
+// AskRoom has room asked before so many bytes of a worktree that comes back are written here.
+func (r *Remote) AskRoom(room func(bytes int64) error) { r.trees.Room = room }
+
 // Name implements sandbox.Driver.
 func (r *Remote) Name() string { return Name }
 

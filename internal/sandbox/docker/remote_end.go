@@ -27,7 +27,7 @@ func (r *Remote) Return(ctx context.Context, rec sandbox.Record) (notes []string
 	if err != nil {
 		err = fmt.Errorf("destroy sandbox %s: %w", rec.SessionID, err)
 		if note == "" && r.waits(rec.SessionID) {
-			note = fmt.Sprintf("changes of the worktree are not back: they wait at the Docker Engine %s; when it answers, toolctl gc brings them", r.d.engine.host)
+			note = fmt.Sprintf("changes of the worktree are not back: they wait at the Docker Engine %s; when it answers, and there is room for them here, toolctl gc brings them", r.d.engine.host)
 		}
 	}
 	if note != "" {

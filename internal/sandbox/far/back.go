@@ -30,7 +30,7 @@ func (t *Trees) Waits(at state.Dir) bool {
 
 // Return applies what has changed in a worktree since Send. The note says what did not
 // come back; it is "" when all did. A sandbox that does not answer or gives no worktree is an
-// error, as is a source that others are writing to: Return may be called again. Other changes
+// error, as is a source that others are writing to, and no Room: Return may be called again. Other changes
 // that cannot be applied now cannot be applied later either: they are kept as an archive, which
 // the note names.
 func (t *Trees) Return(ctx context.Context, at state.Dir, get GetFunc) (note string, err error) {
@@ -118,42 +118,34 @@ func (t *Trees) fetch(at state.Dir, target string, get GetFunc) (*os.File, error
 	if err != nil {
 		return nil, err
 	}
-	room, err := roomIn(f)
-	if err == nil {
-		err = get(target, func(archive io.Reader) error { return t.save(at, f, room, archive) })
-	}
+	err = get(target, func(archive io.Reader) error { return t.save(at, f, archive) })
 	if err != nil {
 		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	return f, nil
 }
 
-// save writes what comes back to f, in which there is room for so many bytes.
-func (t *Trees) save(at state.Dir, f *os.File, room int64, archive io.Reader) error {
+// save writes what comes back to f, as long as there is room for it.
+func (t *Trees) save(at state.Dir, f *os.File, archive io.Reader) error {
 	most := 2*transfer.DefaultLimits.Bytes + int64(transfer.DefaultLimits.Files)*4096
-	n, err := io.Copy(f, io.LimitReader(archive, min(most, room)+1))
-	switch {
-	case err == nil && n > room:
-		return fmt.Errorf("%s has not enough room for the worktree beside the %d MiB that stay free", t.changes, leastRoom>>20)
-	case err == nil && n > most:
-		// The rest is missed when it is applied: an archive must be whole.
-		t.log.Warn("a worktree has grown past what can be copied back: its archive is cut", "sandbox", at.ID(), "bytes", most)
+	for n := int64(0); n <= most; {
+		if err := t.Room(roomEvery); err != nil {
+			return err
+		}
+		more, err := io.CopyN(f, archive, min(roomEvery, most+1-n))
+		if n += more; errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
 	}
-	return err
+	// The rest is missed when it is applied: an archive must be whole.
+	t.log.Warn("a worktree has grown past what can be copied back: its archive is cut", "sandbox", at.ID(), "bytes", most)
+	return nil
 }
 
-// leastRoom (bytes) stays free where changes are kept: the daemon's own records are
-// there, too.
-const leastRoom = 1 << 30
-
-// roomIn is how many bytes a file may take.
-func roomIn(f *os.File) (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
-		return 0, fmt.Errorf("look for room: %w", err)
-	}
-	return max(0, int64(st.Bavail)*st.Bsize-leastRoom), nil
-}
+// roomEvery is for how many bytes room is asked at once.
+const roomEvery = 8 << 20
 
 func (t *Trees) apply(ctx context.Context, at state.Dir, c *copied, archive, journal string) (*transfer.Report, error) {
 	dir, err := t.worktree(at, c)

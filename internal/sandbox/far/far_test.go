@@ -208,3 +208,25 @@ func TestTunnel(t *testing.T) {
 		t.Errorf("what it would have carried by is open: %v", err)
 	}
 }
+
+// TestNoRoom: a worktree for which this host has no room waits in its sandbox, and comes back when
+// there is some.
+func TestNoRoom(t *testing.T) {
+	t.Parallel()
+	all := trees(t)
+	at, worktree := sent(t, all, client.WorktreeBind)
+	full := errors.New("the disk is nearly full")
+	all.Room = func(int64) error { return full }
+	if _, err := all.Return(t.Context(), at, changed); !errors.Is(err, full) || !all.Waits(at) {
+		t.Errorf("without room: %v, waits %v", err, all.Waits(at))
+	}
+	if left, err := filepath.Glob(all.changes + "/*"); err != nil || len(left) > 0 {
+		t.Errorf("left %q, %v", left, err)
+	}
+	has(t, worktree, "old")
+	all.Room = func(int64) error { return nil }
+	if note, err := all.Return(t.Context(), at, changed); err != nil || note != "" {
+		t.Errorf("with room: %q, %v", note, err)
+	}
+	has(t, worktree, "new")
+}

@@ -24,6 +24,8 @@ import (
 type Trees struct {
 	changes string // where archives are
 	log     *slog.Logger
+	// Room is asked before so many bytes are written to changes. Its error is that of Return.
+	Room func(bytes int64) error
 
 	mu   sync.Mutex          // guards pins
 	pins map[string]*os.File // the worktrees of live sessions; lost by a restart
@@ -33,7 +35,7 @@ type Trees struct {
 // the directory changes until it is applied, and stays there if some of it cannot be applied.
 // The directory is made when it is needed.
 func NewTrees(changes string, log *slog.Logger) *Trees {
-	return &Trees{changes: changes, log: log, pins: map[string]*os.File{}}
+	return &Trees{changes: changes, log: log, Room: func(int64) error { return nil }, pins: map[string]*os.File{}}
 }
 
 // Close closes the pinned worktrees. Their records stay.
