@@ -41,7 +41,10 @@ var (
 // program that its core pattern may name; with 0 it starts that, as root of the host.
 const CoreLimit = 1
 
-// Sysctls are the settings of a sandbox's own network namespace: how much (bytes; least, at first, at
+// Sysctls are the settings of a sandbox's own namespaces. System V's shared memory goes with the last
+// program that has it attached, and with its maker where none has: else what an ended call has made
+// would fill the session's memory for as long as any program goes on. gVisor has no such setting. The
+// others are of the network: how much (bytes; least, at first, at
 // most) a TCP connection keeps of what it receives, and of what it sends; and how many that are closed
 // the kernel remembers for a minute. By the kernel's own sizes, 4 to 32 MiB, some connections that nobody
 // reads from are the memory of a small session; and those
@@ -49,6 +52,7 @@ const CoreLimit = 1
 // with these (bench, -only network). Of closed ones, 256 bytes each that are counted for nobody, the
 // kernel remembers several times as many on a large host.
 var Sysctls = map[string]string{
+	"kernel.shm_rmid_forced":      "1",
 	"net.ipv4.tcp_rmem":           "4096 131072 1048576",
 	"net.ipv4.tcp_wmem":           "4096 65536 131072",
 	"net.ipv4.tcp_max_tw_buckets": "32768",

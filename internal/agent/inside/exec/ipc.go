@@ -12,7 +12,8 @@ import (
 
 // ipc keeps System V shared memory, semaphores and message queues from outliving the programs
 // that made them: their memory is the session's, and the next call would die of what nobody
-// sees. There is no telling which call has made one, so they go when no program is left. POSIX
+// sees. There is no telling which call has made one, so they go when no program is left; shared
+// memory goes earlier where the kernel sees to it (inside.Sysctls). POSIX
 // queues stay: they cannot be listed, and the kernel bounds them to 800 KiB a user.
 type ipc struct {
 	uid, gid int // of the tools; what others have made stays. uid -1: nothing is removed
