@@ -42,13 +42,25 @@ func hardening(t *testing.T, unit string) string {
 	return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(l, "#") }), "\n")
 }
 
-// TestUnitsAreValid: systemd understands every line of the units, but for the one
+// TestRestartsForEver: however long the disk of the audit log is full, systemd never gives up on the
+// daemon, and where it can, does not start it several times a second for hours.
+func TestRestartsForEver(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(repository, "deploy", "systemd", "toold.service"))
+	must(t, err)
+	for _, line := range []string{"StartLimitIntervalSec=0", "Restart=on-failure", "RestartSec=200ms", "RestartSteps=10", "RestartMaxDelaySec=15s"} {
+		if !strings.Contains(string(text), "\n"+line+"\n") {
+			t.Errorf("toold.service has no line %s", line)
+		}
+	}
+}
+
+// TestUnitsAreValid: systemd understands every line of the units, but for those
 // that older versions of it do not know.
 func TestUnitsAreValid(t *testing.T) {
 	m := start(t, nil)
 	out, err := m.try("sh", "-c", "cd /usr/lib/systemd/system && systemd-analyze verify --man=no toold.service toold.socket toold.slice toold-sessions.service 2>&1")
 	for line := range strings.Lines(out) {
-		if strings.Contains(line, "toold") && !strings.Contains(line, "Failed to parse service type, ignoring: notify-reload") {
+		if strings.Contains(line, "toold") && !strings.Contains(line, "Failed to parse service type, ignoring: notify-reload") && !strings.Contains(line, "'Restart") {
 			t.Errorf("systemd-analyze verify: %s", line)
 		}
 	}
