@@ -3,20 +3,27 @@ package session
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/session/trees"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // treeOp changes the tree of the session "tree", in which `one` is a checkpoint that has
@@ -26,25 +33,51 @@ type treeOp struct {
 	name  string
 	after string
 	do    func(ctx context.Context, m *Manager) error
+	// begin may be nil. It comes before the file two is written.
+	begin func(ctx context.Context, m *Manager) error
 }
 
 // owner may have any directory as a worktree.
 var owner = auth.Principal{Tenant: alice.Tenant, Admin: true}
 
 var treeOps = []treeOp{
-	{"checkpoint", "one two", func(ctx context.Context, m *Manager) error {
+	{name: "checkpoint", after: "one two", do: func(ctx context.Context, m *Manager) error {
 		_, err := m.trees.Checkpoint(ctx, owner, "tree", client.CheckpointCreate{})
 		return err
 	}},
-	{"restore", "one", func(ctx context.Context, m *Manager) error {
+	{name: "restore", after: "one", do: func(ctx context.Context, m *Manager) error {
 		_, err := m.trees.Restore(ctx, owner, "tree", client.RestoreRequest{Checkpoint: "one"})
 		return err
 	}},
-	{"discard", "", func(ctx context.Context, m *Manager) error {
+	{name: "undo", after: "one", begin: func(ctx context.Context, m *Manager) error {
+		s, err := m.find(owner, "tree")
+		if err == nil {
+			row := s.Row()
+			made := trees.Made{Busy: true}
+			for try := 0; try < 100 && made.Busy; try++ { // it does not wait for long, and the host may be slow
+				made = m.trees.Before(ctx, &row, s, trees.EachCall, "call", "")
+			}
+			if made.ID == "" {
+				err = fmt.Errorf("no checkpoint before a call: %s", made.Missing)
+			}
+		}
+		return err
+	}, do: func(ctx context.Context, m *Manager) error {
+		_, err := m.trees.Restore(ctx, owner, "tree", client.RestoreRequest{Undo: 1})
+		if errors.Is(err, fault.NotFound) { // it is undone, and there was nothing before
+			err = nil
+		}
+		return err
+	}},
+	{name: "discard of a path", after: "one", do: func(ctx context.Context, m *Manager) error {
+		_, err := m.trees.Discard(ctx, owner, "tree", client.DiscardRequest{Paths: []string{"two"}})
+		return err
+	}},
+	{name: "discard", do: func(ctx context.Context, m *Manager) error {
 		_, err := m.trees.Discard(ctx, owner, "tree", client.DiscardRequest{})
 		return err
 	}},
-	{"fork", "one two", func(ctx context.Context, m *Manager) error {
+	{name: "fork", after: "one two", do: func(ctx context.Context, m *Manager) error {
 		s, err := m.trees.Fork(ctx, owner, "tree", client.ForkRequest{})
 		if err == nil {
 			_, err = m.End(ctx, owner, s.ID, client.EndOptions{})
@@ -53,74 +86,219 @@ var treeOps = []treeOp{
 	}},
 }
 
+// treeBeside makes a session over the same source, has it write and ends it: what it has changed stays.
+var treeBeside = treeOp{name: "session", after: "one two", do: func(ctx context.Context, m *Manager) error {
+	tree, err := m.find(owner, "tree")
+	if err != nil {
+		return err
+	}
+	r := client.SessionCreate{Worktree: client.Worktree{Source: tree.Row().Worktree.Source, Mode: client.WorktreeOverlay}, IdleTimeout: -1}
+	s, err := m.Create(ctx, owner, r)
+	if err != nil {
+		return err
+	}
+	c, err := m.calls.Call(ctx, owner, s.ID, bashCall("echo one >one"), call.Options{})
+	if err == nil && (c.IsError || c.Error != nil) {
+		err = fmt.Errorf("in a new session: %+v", c)
+	}
+	if err == nil {
+		_, err = m.End(ctx, owner, s.ID, client.EndOptions{})
+	}
+	return err
+}}
+
 var treeApply = treeOp{name: "apply", do: func(ctx context.Context, m *Manager) error {
 	_, err := m.trees.Apply(ctx, owner, "tree", client.ApplyRequest{})
 	return err
 }}
 
-// TestRealTreeKilled ends a daemon by SIGKILL at each step of what changes a tree. The next
-// one has the files as they were before or as they are after it, and goes on.
-func TestRealTreeKilled(t *testing.T) {
-	h := newRealHouse(t)
-	src := source(t)
-	daemon := func(use func(m *Manager)) {
-		t.Helper()
-		m, stop, err := h.open(slog.New(slog.NewTextHandler(logTo{t}, &slog.HandlerOptions{Level: slog.LevelWarn})))
-		if err != nil {
-			t.Fatal(err)
+// stepping is a part of sessions that is told between any two parts that are made or removed.
+type stepping struct {
+	part
+	step func(string)
+}
+
+func (p stepping) open(ctx context.Context, s *Session, pl *plan) error {
+	err := p.part.open(ctx, s, pl)
+	p.step("opened")
+	return err
+}
+
+func (p stepping) close(s *Session, e ending, left error) (notes []string, err error) {
+	p.step("closing")
+	notes, err = p.part.close(s, e, left)
+	p.step("closed")
+	return notes, err
+}
+
+// besides sees that sessions which a daemon was killed in the making, in the use or in the end of are
+// whole: they work, or they are over and what they had changed is there. All of them are over then.
+func (r *treeRig) besides(m *Manager, killed string) {
+	t := r.t
+	t.Helper()
+	<-m.Collector.swept
+	if left, err := m.Collector.GC(t.Context(), owner, client.GCRequest{DryRun: true}); err != nil || len(left) > 0 {
+		t.Errorf("%s: left is %+v, %v", killed, left, err)
+	}
+	all, err := m.List(t.Context(), owner, client.SessionQuery{All: true, Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all.Items {
+		if s.Name == "tree" || r.seen[s.ID] {
+			continue
 		}
-		use(m)
-		if err := stop(); err != nil {
-			t.Fatal(err)
+		r.seen[s.ID] = true
+		switch {
+		case s.State == client.SessionReady:
+			if c := realCall(t, m, s.ID, "bash", object{"command": "echo one >one; cat one"}); c.Output != "one\n" {
+				t.Errorf("%s: in a session that is ready: %+v", killed, c)
+			}
+			if _, err := m.End(t.Context(), owner, s.ID, client.EndOptions{}); err != nil {
+				t.Errorf("%s: %v", killed, err)
+			}
+		case s.State != client.SessionEnded && s.State != client.SessionLost:
+			t.Errorf("%s: a session is %s", killed, s.State)
+			continue
+		case s.Usage.Calls == 0: // it was never made, or has written nothing
+			continue
+		}
+		c, err := m.trees.Changes(t.Context(), owner, s.ID, client.DiffQuery{})
+		if err != nil || !slices.ContainsFunc(c.Items, func(i client.Change) bool { return i.Path == "one" }) {
+			t.Errorf("%s: the changes of a session that is over: %+v, %v", killed, c, err)
+		}
+		r.kept++
+		if _, err := m.End(t.Context(), owner, s.ID, client.EndOptions{Discard: true}); err != nil {
+			t.Errorf("%s: %v", killed, err)
 		}
 	}
-	bash := func(m *Manager, command string) string {
-		t.Helper()
-		c := realCall(t, m, "tree", "bash", object{"command": command})
-		if c.IsError || c.Error != nil {
-			t.Fatalf("%s: %+v", command, c)
-		}
-		return strings.TrimSpace(c.Output)
-	}
-	daemon(func(m *Manager) {
+}
+
+// treeRig is a house whose daemons have the session "tree".
+type treeRig struct {
+	t      *testing.T
+	h      *realHouse
+	src    string
+	stride int
+	seen   map[string]bool // sessions that were looked at
+	kept   int             // how many of them had changes
+}
+
+func newTreeRig(t *testing.T, h *realHouse) *treeRig {
+	t.Helper()
+	r := &treeRig{t: t, h: h, src: source(t), stride: stride(), seen: make(map[string]bool)}
+	r.daemon(func(m *Manager) {
 		_, err := m.Create(t.Context(), owner, client.SessionCreate{
-			Name: "tree", Worktree: client.Worktree{Source: src, Mode: client.WorktreeOverlay}, IdleTimeout: -1,
+			Name: "tree", Worktree: client.Worktree{Source: r.src, Mode: client.WorktreeOverlay}, IdleTimeout: -1,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		bash(m, "echo one >one")
+	})
+	return r
+}
+
+// daemon is one of the house's, for as long as it is used.
+func (r *treeRig) daemon(use func(m *Manager)) {
+	r.t.Helper()
+	m, stop, err := r.h.open(slog.New(slog.NewTextHandler(logTo{r.t}, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	use(m)
+	if err := stop(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *treeRig) bash(m *Manager, command string) string {
+	r.t.Helper()
+	c := realCall(r.t, m, "tree", "bash", object{"command": command})
+	if c.IsError || c.Error != nil {
+		r.t.Fatalf("%s: %+v", command, c)
+	}
+	return strings.TrimSpace(c.Output)
+}
+
+// TestRealTreeKilled ends a daemon by SIGKILL at each step of what lays, changes or removes a tree, or
+// makes or ends a session. The next one has the files as they were before or as they are after it, and
+// goes on.
+func TestRealTreeKilled(t *testing.T) {
+	r := newTreeRig(t, newRealHouse(t))
+	r.daemon(func(m *Manager) {
+		r.bash(m, "echo one >one")
 		if _, err := m.trees.Checkpoint(t.Context(), owner, "tree", client.CheckpointCreate{Name: "one"}); err != nil {
 			t.Fatal(err)
 		}
 	})
-	for _, op := range treeOps {
-		for step := 1; ; step += stride() {
-			daemon(func(m *Manager) { bash(m, "echo one >one; echo two >two") })
-			killed := h.dieAt(t, op.name, step)
-			daemon(func(m *Manager) {
-				if got := bash(m, "echo *"); got != "one two" && got != op.after && (got != "*" || op.after != "") {
-					t.Errorf("%s, killed at step %d: there are %q", op.name, step, got)
+	r.killed(append(slices.Clone(treeOps), treeBeside))
+	r.killedInApply()
+	r.end()
+}
+
+// TestRealTreeKilledGVisor is the same with gVisor, which takes no mount into a sandbox that runs: what
+// is left of the table is that sessions are made and ended.
+func TestRealTreeKilledGVisor(t *testing.T) {
+	h := newRealHouse(t)
+	runsc, err := filepath.Abs("../../bin/runsc")
+	if err == nil {
+		_, err = os.Stat(runsc)
+	}
+	if err != nil {
+		testrig.Skipf(t, "runsc", "bin/runsc is not there: %v", err)
+	}
+	h.Runc = runsc // what a runtime is, is not read from its name
+	r := newTreeRig(t, h)
+	r.stride *= 3 // to make a session takes seconds
+	r.killed([]treeOp{treeBeside})
+	r.end()
+}
+
+// killed has daemons killed in ops.
+func (r *treeRig) killed(ops []treeOp) {
+	r.t.Helper()
+	for _, op := range ops {
+		for step := 1; ; step += r.stride {
+			r.daemon(func(m *Manager) {
+				if r.bash(m, "rm -f two; echo one >one"); op.begin != nil {
+					if err := op.begin(r.t.Context(), m); err != nil {
+						r.t.Fatal(err)
+					}
 				}
-				if got := bash(m, "cat one || true"); got != "one" && op.after != "" {
-					t.Errorf("%s, killed at step %d: one has %q", op.name, step, got)
+				r.bash(m, "echo two >two")
+			})
+			killed := r.h.dieAt(r.t, op.name, step)
+			at := fmt.Sprintf("%s, killed at step %d", op.name, step)
+			r.daemon(func(m *Manager) {
+				if got := r.bash(m, "echo *"); got != "one two" && got != op.after && (got != "*" || op.after != "") {
+					r.t.Errorf("%s: there are %q", at, got)
 				}
+				if got := r.bash(m, "cat one || true"); got != "one" && op.after != "" {
+					r.t.Errorf("%s: one has %q", at, got)
+				}
+				r.besides(m, at)
 				// What is decided is not forgotten: it can be done again.
-				if err := op.do(t.Context(), m); err != nil {
-					t.Errorf("%s, killed at step %d and done again: %v", op.name, step, err)
+				if err := op.do(r.t.Context(), m); err != nil {
+					r.t.Errorf("%s and done again: %v", at, err)
 				}
 			})
-			if left, err := os.ReadDir(src); err != nil || len(left) > 0 {
-				t.Fatalf("%s, killed at step %d: the source has %v, %v", op.name, step, left, err)
+			if left, err := os.ReadDir(r.src); err != nil || len(left) > 0 {
+				r.t.Fatalf("%s: the source has %v, %v", at, left, err)
 			}
 			if !killed {
+				r.t.Logf("%s has less than %d steps", op.name, step)
 				if step == 1 {
-					t.Errorf("%s has no step", op.name)
+					r.t.Errorf("%s has no step", op.name)
 				}
 				break
 			}
 		}
 	}
+}
+
+func (r *treeRig) killedInApply() {
+	t := r.t
+	t.Helper()
 	content := func(n int) map[string]string {
 		if n == 0 {
 			return map[string]string{}
@@ -129,23 +307,23 @@ func TestRealTreeKilled(t *testing.T) {
 		return map[string]string{"one": text, "two": text}
 	}
 	for step, before := 1, 0; ; step, before = step+stride(), step { // each apply ends with the source as the session is
-		daemon(func(m *Manager) { bash(m, fmt.Sprintf("echo %d >one; echo %[1]d >two", step)) })
-		killed := h.dieAt(t, "apply", step)
-		daemon(func(m *Manager) {
-			if got := sourceFiles(t, src); !maps.Equal(got, content(step)) && !maps.Equal(got, content(before)) {
+		r.daemon(func(m *Manager) { r.bash(m, fmt.Sprintf("echo %d >one; echo %[1]d >two", step)) })
+		killed := r.h.dieAt(t, "apply", step)
+		r.daemon(func(m *Manager) {
+			if got := sourceFiles(t, r.src); !maps.Equal(got, content(step)) && !maps.Equal(got, content(before)) {
 				t.Errorf("apply, killed at step %d: the source has %q", step, got)
 			}
 			words := cutOffWords(t, m)
-			if written := maps.Equal(sourceFiles(t, src), content(step)); killed && written == (words == "" || strings.Contains(words, "before anything")) || !killed && words != "" {
+			if written := maps.Equal(sourceFiles(t, r.src), content(step)); killed && written == (words == "" || strings.Contains(words, "before anything")) || !killed && words != "" {
 				t.Errorf("apply, killed at step %d: written %v, and it is said %q", step, written, words)
 			}
-			if got, want := bash(m, "cat *"), strings.Repeat(strconv.Itoa(step)+"\n", 2); got+"\n" != want {
+			if got, want := r.bash(m, "cat *"), strings.Repeat(strconv.Itoa(step)+"\n", 2); got+"\n" != want {
 				t.Errorf("apply, killed at step %d: the session has %q", step, got)
 			}
 			if err := treeApply.do(t.Context(), m); err != nil {
 				t.Errorf("apply, killed at step %d and done again: %v", step, err)
 			}
-			if got := sourceFiles(t, src); !maps.Equal(got, content(step)) {
+			if got := sourceFiles(t, r.src); !maps.Equal(got, content(step)) {
 				t.Errorf("apply, killed at step %d and done again: the source has %q", step, got)
 			}
 		})
@@ -154,13 +332,21 @@ func TestRealTreeKilled(t *testing.T) {
 			break
 		}
 	}
-	daemon(func(m *Manager) {
+}
+
+// end ends all sessions, of which no mount is left.
+func (r *treeRig) end() {
+	r.t.Helper()
+	if r.kept == 0 {
+		r.t.Error("no session beside it had changes")
+	}
+	r.daemon(func(m *Manager) {
 		if err := m.EndAll(context.Background()); err != nil {
-			t.Error(err)
+			r.t.Error(err)
 		}
 	})
-	if b, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(b, []byte(h.Dir)) {
-		t.Errorf("mounts are left, %v", err)
+	if b, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(b, []byte(r.h.Dir)) {
+		r.t.Errorf("mounts are left, %v", err)
 	}
 }
 
@@ -228,14 +414,18 @@ func (h *realHouse) changeTree() error {
 	if err != nil {
 		return err
 	}
-	left := h.Step
+	<-m.Collector.swept // it has nothing to do with the steps
+	var done atomic.Int64
 	m.trees.Step = func(string) {
-		if left--; left == 0 {
+		if done.Add(1) == int64(h.Step) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}
 	}
-	for _, op := range append([]treeOp{treeApply}, treeOps...) {
+	for i, p := range m.parts {
+		m.parts[i] = stepping{p, m.trees.Step}
+	}
+	for _, op := range append([]treeOp{treeApply, treeBeside}, treeOps...) {
 		if op.name == h.Op {
 			err = op.do(context.Background(), m)
 		}
