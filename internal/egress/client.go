@@ -48,16 +48,20 @@ type client struct {
 	over     sync.Once
 	ctx      context.Context //nolint:containedctx // of the connection
 	cancel   context.CancelFunc
-	// revision of the rules by which it was judged last.
-	revision atomic.Uint64
 
 	mu      sync.Mutex     // guards the fields below
 	rec     *Record        // of the connection; nil before it was judged, and once it is reported
 	far     net.Conn       // nil before it was dialled
 	address netip.AddrPort // of far
 	dialed  time.Duration  // until it was connected
-	tunnel  kind           // what passes unread; none for requests
-	under   *Request       // the request that is under way
+	open    *standing      // another one whenever it changes; never nil
+}
+
+// standing is what is open on a connection, which is judged again when the rules change.
+type standing struct {
+	tunnel kind     // what passes unread; none for requests
+	under  *Request // the request that is under way
+	by     uint64   // the revision of the rules by which all of it was judged last
 }
 
 // accept gives the connections of one listener to serve, a goroutine each. It takes one more than
@@ -84,7 +88,7 @@ func (n *Network) admit(c net.Conn, serve func(*client)) {
 		return
 	}
 	began := time.Now()
-	cl := &client{Conn: c, n: n, since: began}
+	cl := &client{Conn: c, n: n, since: began, open: &standing{}}
 	if gone(c) { // the cheapest flood is to be the cheapest to answer: nobody is asked, nothing is dialled
 		_ = c.Close()
 		n.cfg.Gate.Done(Record{Request: cl.request(endpoint.Endpoint{}), Error: errGone.Error(), Began: began})
@@ -183,11 +187,11 @@ func reset(c net.Conn) {
 // needs. The gate knows of a denial before the program does.
 func (c *client) judge(to endpoint.Endpoint) Verdict {
 	c.report()
-	c.revision.Store(c.n.cfg.Gate.Revision())
+	by := c.n.revision()
 	rec := &Record{Request: c.request(to), Began: time.Now()}
 	rec.Verdict = c.ask(rec.Request, c.n.cfg.Gate.Connect)
 	c.mu.Lock()
-	c.rec, c.address, c.dialed = rec, netip.AddrPort{}, 0
+	c.rec, c.address, c.dialed, c.open = rec, netip.AddrPort{}, 0, &standing{by: by}
 	c.mu.Unlock()
 	c.up.Store(0)
 	c.down.Store(0)
@@ -248,7 +252,7 @@ var errAsked = errors.New("somebody is asked about the address")
 // Where none can be reached without asking, somebody is asked about the first such one, and that
 // is dialled.
 func (c *client) dial(ctx context.Context, to endpoint.Endpoint) (net.Conn, error) {
-	began := time.Now()
+	began, by := time.Now(), c.n.revision()
 	ep := to.String()
 	if _, literal := to.Host.Addr(); !literal {
 		ep = fmt.Sprintf("%s.:%d", to.Host, to.Port) // as it is: no search list of the host's
@@ -271,6 +275,7 @@ func (c *client) dial(ctx context.Context, to endpoint.Endpoint) (net.Conn, erro
 		return nil, errors.Join(context.Cause(c.ctx), far.Close())
 	}
 	c.far, c.dialed = far, time.Since(began)
+	c.open = &standing{c.open.tunnel, c.open.under, min(by, c.open.by)} // the address was judged by these rules
 	if a, ok := far.RemoteAddr().(*net.TCPAddr); ok {
 		c.address = netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), uint16(a.Port))
 	}

@@ -71,9 +71,10 @@ const (
 type Reading struct {
 	// Requests: what begins as an HTTP request is read as such, so that each is judged.
 	Requests bool
-	// Only: nothing else passes, for Rule is about requests there.
-	Only bool
-	Rule string
+	// Only: nothing else passes, for Rule is about requests there; on ports of TLS that is so where
+	// ByPort is set, for a rule that has the port's number and is about plain HTTP alone.
+	Only, ByPort bool
+	Rule         string
 	// TLS denies TLS, which cannot be read; nil: it may pass.
 	TLS *Verdict
 }

@@ -2,8 +2,10 @@ package egress
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"strings"
+	"unicode"
 )
 
 // kind is what a connection carries, by what its program says first.
@@ -12,8 +14,10 @@ type kind int
 const (
 	none    kind = iota
 	unread       // nobody has looked
+	silent       // nothing yet: what its program says is looked at
 	request      // of HTTP
 	secret       // TLS
+	named        // TLS, to the name that was asked for
 	other
 )
 
@@ -22,8 +26,9 @@ const (
 const maxFirst = 4 << 10
 
 // readFirst reads until the kind of a connection is known, and gives what it has read. An error
-// is that of a side that ended or broke before; what it said until then is other.
-func readFirst(from io.Reader) (first []byte, k kind, err error) {
+// is that of a side that ended or broke before; what it said until then is other. more is called
+// before each read but the first.
+func readFirst(from io.Reader, more func()) (first []byte, k kind, err error) {
 	buf := make([]byte, 4<<10)
 	for {
 		n, err := from.Read(buf)
@@ -31,29 +36,42 @@ func readFirst(from io.Reader) (first []byte, k kind, err error) {
 		if k := kindOf(first); k != none {
 			return first, k, nil
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, io.EOF) && kindOf(append(first, '\n')) == request: // for who takes the end for that of a line
+			return first, request, nil
+		case err != nil:
 			return first, other, err
 		}
+		more()
 	}
 }
 
 // kindOf is none while more has to be seen. It takes for a request whatever a lenient server may
-// read as one: with blank lines before it, and tabs, in any case, of HTTP/0.9.
+// read as one: with blanks and blank lines before it, other blanks than spaces, in any case, of HTTP/0.9.
 func kindOf(first []byte) kind {
 	if k := tlsOf(first); k != other {
 		return k
 	}
-	line := bytes.TrimLeft(first, "\r\n")
+	line := behind(first, func(c byte) bool { return isBlank(c) || c == '\n' })
 	method := bytes.IndexFunc(line, func(r rune) bool { return !isToken(r) })
 	switch {
 	case method < 0 && len(line) < maxFirst:
 		return none // "" too
-	case method == 0, method > 0 && line[method] != ' ' && line[method] != '\t':
+	case method == 0, method > 0 && !isBlank(line[method]):
 		return other
 	case method < 0:
 		return request
 	}
-	target := bytes.TrimLeft(line[method:], " \t")
+	if k := gitOf(line, method); k != request {
+		return k
+	}
+	verb, target := line[:method], behind(line[method:], isBlank)
+	switch {
+	case len(target) > 0 && target[0] < ' ' && target[0] != '\n' && !bytes.ContainsFunc(verb, unicode.IsLetter):
+		return other // as LDAP begins, and no request
+	case len(target) > 0 && target[0] != '\n' && string(verb) == "GET":
+		return request // of HTTP/0.9, which may have no slash
+	}
 	line, _, whole := bytes.Cut(target, []byte("\n"))
 	if !whole {
 		if len(first) >= maxFirst || bytes.HasPrefix(target, []byte("/")) {
@@ -66,6 +84,20 @@ func kindOf(first []byte) kind {
 		return request
 	}
 	return other
+}
+
+// behind is what comes after the bytes that are skipped.
+func behind(b []byte, skipped func(byte) bool) []byte {
+	for len(b) > 0 && skipped(b[0]) {
+		b = b[1:]
+	}
+	return b
+}
+
+// isBlank is for what some servers split the words of a line at: the blanks of ASCII, its separators, and
+// those of Latin-1.
+func isBlank(c byte) bool {
+	return c == ' ' || c >= '\t' && c <= '\r' && c != '\n' || c >= 0x1c && c <= 0x1f || c == 0x85 || c == 0xa0
 }
 
 // tlsOf is secret for the beginning of TLS, with a record of it or with SSL 2's, and other for what
@@ -86,6 +118,22 @@ func tlsOf(first []byte) kind {
 		return k
 	}
 	return match(128, -1, 1, 3)
+}
+
+// gitOf is other for what git says to a server of its own protocol, which ends with a NUL: no server
+// takes a request with such a method, which ends at method, and a NUL in its line. It is none while the
+// NUL may come yet, and request for all else.
+func gitOf(line []byte, method int) kind {
+	if method < 9 || !bytes.HasPrefix(line[4:method], []byte("git-")) {
+		return request
+	}
+	switch end := bytes.IndexAny(line, "\x00\n"); {
+	case end < 0 && len(line) < maxFirst:
+		return none
+	case end < 0 || line[end] != 0:
+		return request
+	}
+	return other
 }
 
 func isToken(r rune) bool {

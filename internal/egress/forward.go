@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,14 +31,13 @@ type outcome struct {
 func (n *Network) forward(c *client, to endpoint.Endpoint, early []byte, tell func(outcome) error) {
 	defer func() { _ = c.Close() }()
 	v := c.judge(to)
-	read := n.cfg.Gate.Reads(c.request(to))
-	tls := n.isTLS(to.Port)
+	read, tls := n.reads(c.request(to))
 	if tls && v.Allow && read.TLS != nil {
 		v = c.deny(*read.TLS)
 		c.report()
 	}
 	switch {
-	case !tls && (v.Allow && (to.Port == 80 || read.Only) || to.Port == 80 && tell == nil):
+	case read.Only && (v.Allow || to.Port == 80 && tell == nil):
 		// A denial is an answer to each request.
 		if tell != nil && tell(outcome{v: v}) != nil {
 			return
@@ -59,7 +60,7 @@ func (n *Network) forward(c *client, to endpoint.Endpoint, early []byte, tell fu
 		err = errors.Join(err, tell(outcome{v: v, err: err}))
 	}
 	if err == nil {
-		err = n.carry(c, far, to, read, early)
+		err = n.carry(c, far, to, early)
 	}
 	if err != nil {
 		c.failed(v, err)
@@ -79,54 +80,70 @@ func (c *client) failed(v Verdict, err error) Verdict {
 
 // requests serves a connection on which nothing but requests passes.
 func (n *Network) requests(c *client, to endpoint.Endpoint, v Verdict, read Reading, early []byte) {
-	if read.Only {
-		err := c.SetReadDeadline(time.Now().Add(headerTime))
-		first, k, readErr := readFirst(io.MultiReader(bytes.NewReader(early), c.Conn))
-		if early = first; k != request {
-			if readErr == nil {
-				c.fail(fmt.Errorf("only HTTP that can be read passes to %s, for %s is about its requests", to, read.Rule))
-			}
-			c.abort()
-			return
+	err := c.SetReadDeadline(time.Now().Add(headerTime))
+	early, k, readErr := readFirst(io.MultiReader(bytes.NewReader(early), c.Conn), func() {})
+	if k != request {
+		why := "only HTTP that can be read passes there"
+		switch {
+		case errors.Is(readErr, os.ErrDeadlineExceeded):
+			why += fmt.Sprintf(", and no request came in %s: whoever waits for the other side to speak first waits in vain", headerTime)
+		case readErr != nil:
+			why += ", and it ended without a request"
 		}
-		if errors.Join(err, c.SetReadDeadline(time.Time{})) != nil {
-			return
+		if read.Rule == "" {
+			c.fail(errors.New(why))
+		} else {
+			c.deny(Verdict{Rule: read.Rule, Reason: why})
 		}
+		c.abort()
+		return
 	}
-	n.web.take(c, to, v, early, nil)
+	if errors.Join(err, c.SetReadDeadline(time.Time{})) == nil {
+		n.serve(c, to, v, early, nil)
+	}
 }
 
-func (n *Network) isTLS(port uint16) bool {
+// serve serves the requests of a connection to one place, of which first has come.
+func (n *Network) serve(c *client, to endpoint.Endpoint, v Verdict, first []byte, far net.Conn) {
+	if bytes.HasPrefix(first, []byte("PRI * HTTP/2")) {
+		c.fail(errors.New("HTTP/2 without TLS cannot be read: use HTTP/1.1"))
+		c.abort()
+		return
+	}
+	n.web.take(c, to, v, first, far)
+}
+
+// reads says how a connection is read, and whether nothing but TLS passes there.
+func (n *Network) reads(r Request) (read Reading, tls bool) {
+	read = n.cfg.Gate.Reads(r)
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.tls[port]
+	tls = n.tls[r.Port] && !read.ByPort
+	n.mu.Unlock()
+	read.Only = !tls && (read.Only || r.Port == 80)
+	return read, tls
 }
 
 // carry checks how the connection begins where that must be TLS, or where requests are to be read,
 // and then moves bytes.
-func (n *Network) carry(c *client, far net.Conn, to endpoint.Endpoint, read Reading, early []byte) error {
-	k := unread
-	switch {
-	case n.isTLS(to.Port):
+func (n *Network) carry(c *client, far net.Conn, to endpoint.Endpoint, early []byte) error {
+	k, by := unread, n.revision()
+	switch read, tls := n.reads(c.request(to)); {
+	case tls:
 		var err error
 		if early, err = c.readHello(to, early); err != nil {
 			return err
 		}
-		k = secret
+		k = named
 	case read.Requests || read.TLS != nil:
-		return n.carryRead(c, far, to, read, early)
+		return n.carryRead(c, far, to, early)
 	}
-	c.setTunnel(k)
+	if !c.stand(k, nil, by) {
+		return nil
+	}
 	if err := c.send(far, early); err != nil {
 		return err
 	}
 	return c.splice(far)
-}
-
-func (c *client) setTunnel(k kind) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.tunnel = k
 }
 
 // send sends what was read of the program already.
@@ -141,8 +158,12 @@ func (c *client) send(far net.Conn, early []byte) error {
 }
 
 // carryRead looks at what the program says first while it moves what the far side says, which may
-// be before that. Requests go on as such, with the connection that there is.
-func (n *Network) carryRead(c *client, far net.Conn, to endpoint.Endpoint, read Reading, early []byte) error {
+// be before that. Requests go on as such, with the connection that there is. The rules may have
+// changed when the program speaks.
+func (n *Network) carryRead(c *client, far net.Conn, to endpoint.Endpoint, early []byte) error {
+	if !c.stand(silent, nil, n.revision()) {
+		return nil
+	}
 	var handing atomic.Bool
 	down := make(chan error, 1)
 	go func() {
@@ -153,20 +174,27 @@ func (n *Network) carryRead(c *client, far net.Conn, to endpoint.Endpoint, read 
 		}
 		down <- err
 	}()
-	first, k, err := readFirst(io.MultiReader(bytes.NewReader(early), c.Conn))
+	first, k, err := readFirst(io.MultiReader(bytes.NewReader(early), c.Conn), sync.OnceFunc(func() {
+		_ = c.SetReadDeadline(time.Now().Add(headerTime)) // it fails where the next read does
+	}))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		first, k, err = c.pieces(far, first)
+	}
+	by := n.revision()
+	read, _ := n.reads(c.request(to))
 	switch {
-	case k == request && read.Requests:
+	case k == request && (read.Requests || read.Only):
 		handing.Store(true)
 		_ = far.SetReadDeadline(time.Unix(1, 0))
 		err := <-down
-		if !errors.Is(err, os.ErrDeadlineExceeded) || c.down.Load() > 0 {
-			return fmt.Errorf("a request to %s came after its answer: it cannot be judged", to)
+		if !errors.Is(err, os.ErrDeadlineExceeded) || c.down.Load() > 0 || c.up.Load() > 0 {
+			return fmt.Errorf("a request to %s came after its answer, or in pieces: it cannot be judged", to)
 		}
-		if err := far.SetReadDeadline(time.Time{}); err != nil {
-			return broken(err)
+		err = errors.Join(far.SetReadDeadline(time.Time{}), c.SetReadDeadline(time.Time{}))
+		if err == nil && c.stand(none, nil, by) {
+			n.serve(c, to, Verdict{Allow: true}, first, far)
 		}
-		n.web.take(c, to, Verdict{Allow: true}, first, far)
-		return nil
+		return broken(err)
 	case k == secret && read.TLS != nil:
 		c.deny(*read.TLS)
 		c.abort()
@@ -177,8 +205,10 @@ func (n *Network) carryRead(c *client, far net.Conn, to endpoint.Endpoint, read 
 		<-down //nolint:errcheck // it is over, one way or another
 		return broken(err)
 	}
-	c.setTunnel(k)
-	if err = c.send(far, first); err == nil {
+	if err = c.SetReadDeadline(time.Time{}); err == nil && c.stand(k, nil, by) {
+		err = c.send(far, first)
+	}
+	if err == nil {
 		err = c.move(far, c.Conn, &c.up)
 	}
 	if err != nil {
@@ -186,6 +216,33 @@ func (n *Network) carryRead(c *client, far net.Conn, to endpoint.Endpoint, read 
 		reset(far)
 	}
 	return errors.Join(broken(err), broken(<-down))
+}
+
+// pieces passes on what could yet become a request, as who said so little waits for an answer, until it is
+// known what it is. rest is what has not gone on then. Nothing goes that would be one if it ended there.
+func (c *client) pieces(far net.Conn, first []byte) (rest []byte, k kind, err error) {
+	if err := c.SetReadDeadline(time.Time{}); err != nil {
+		return nil, other, err
+	}
+	buf := make([]byte, maxFirst)
+	for rest = first; ; {
+		if kindOf(append(slices.Clip(first), '\n')) == request {
+			return nil, other, fmt.Errorf("how it began may be a request of HTTP, and the rest did not come in %s", headerTime)
+		}
+		if err != nil {
+			return rest, other, err
+		}
+		if err = c.send(far, rest); err != nil {
+			return nil, other, err
+		}
+		var n int
+		n, err = c.Conn.Read(buf)
+		rest = buf[:n]
+		first = append(first, rest...)
+		if k = kindOf(first); k != none {
+			return rest, k, nil
+		}
+	}
 }
 
 // readHello holds the bytes back until it is seen that they are for the host that was asked

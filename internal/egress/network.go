@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -40,7 +41,8 @@ type Network struct {
 	ctx     context.Context //nolint:containedctx // the life of the network itself
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
-	refused atomic.Int64 // queries without an answer
+	refused atomic.Int64  // queries without an answer
+	moved   atomic.Uint64 // how often tls has changed
 
 	mu        sync.Mutex // guards the fields below
 	closed    bool
@@ -257,11 +259,15 @@ func firstPorts(all []uint16) (ports []uint16, over error) {
 }
 
 func (n *Network) setTLS(ports []uint16) {
+	tls := map[uint16]bool{443: true}
+	for _, p := range ports {
+		tls[p] = true
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.tls = map[uint16]bool{443: true}
-	for _, p := range ports {
-		n.tls[p] = true
+	if !maps.Equal(n.tls, tls) {
+		n.tls = tls
+		n.moved.Add(1)
 	}
 }
 

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/toold/toold/internal/egress/guard"
@@ -9,14 +10,17 @@ import (
 // reasonAnew is why a connection is cut that rules are about now and that was not read.
 const reasonAnew = "rules of http are about it now, and what it carries was not read: connect again"
 
-// setUnder notes a request that is under way, by which revision of the rules it was judged; nil
-// once it is over.
-func (c *client) setUnder(r *Request, by uint64) {
+// revision changes with the rules, and with the ports of TLS.
+func (n *Network) revision() uint64 { return n.cfg.Gate.Revision() + n.moved.Load() }
+
+// stand notes what is open from now on, by which revision of the rules it was judged, and judges it
+// again where these have changed since. It reports whether the connection stands.
+func (c *client) stand(tunnel kind, under *Request, by uint64) bool {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.under = r; r != nil {
-		c.revision.Store(by)
-	}
+	c.open = &standing{tunnel, under, min(by, c.open.by)}
+	c.mu.Unlock()
+	c.n.rejudge(c)
+	return c.ctx.Err() == nil
 }
 
 // Rejudge judges all that is open again where the rules have changed, and cuts what they do not
@@ -29,28 +33,42 @@ func (n *Network) Rejudge() {
 
 // rejudge leaves connections between two requests alone: the next one is judged.
 func (n *Network) rejudge(c *client) {
-	by := n.cfg.Gate.Revision()
-	if c.revision.Load() == by {
-		return
+	for {
+		by := n.revision()
+		c.mu.Lock()
+		rec, open, last, address := c.rec, c.open, c.open.by, c.address
+		c.mu.Unlock()
+		if last == by || rec == nil || open.tunnel == none && open.under == nil {
+			return
+		}
+		r := rec.Request
+		r.Standing = true
+		if c.settle(open, by, n.stands(c, r, open, address)) {
+			return
+		}
 	}
+}
+
+// settle notes the verdict on what was open, and cuts it where it is denied. It reports false where
+// something else is open by now.
+func (c *client) settle(open *standing, by uint64, v Verdict) bool {
 	c.mu.Lock()
-	rec, tunnel, under, address := c.rec, c.tunnel, c.under, c.address
+	if c.open != open || c.rec == nil {
+		c.mu.Unlock()
+		return false
+	}
+	if open.by = by; v.Allow {
+		c.mu.Unlock()
+		return true
+	}
+	c.rec.Verdict = v
 	c.mu.Unlock()
-	if rec == nil || tunnel == none && under == nil {
-		return
-	}
-	r := rec.Request
-	r.Standing = true
-	if v := n.stands(c, r, tunnel, under, address); !v.Allow {
-		c.deny(v)
-		c.abort()
-		return
-	}
-	c.revision.Store(by)
+	c.abort()
+	return true
 }
 
 // stands is the verdict on what is open, by the rules of the moment. Nobody is asked.
-func (n *Network) stands(c *client, r Request, tunnel kind, under *Request, address netip.AddrPort) Verdict {
+func (n *Network) stands(c *client, r Request, open *standing, address netip.AddrPort) Verdict {
 	gate := n.cfg.Gate
 	v := gate.Connect(c.ctx, r)
 	if v.Allow && address.IsValid() {
@@ -58,17 +76,19 @@ func (n *Network) stands(c *client, r Request, tunnel kind, under *Request, addr
 		at.Address = address.Addr()
 		v = n.opens(c, at, address)
 	}
-	if v.Allow && under != nil {
-		at := *under
+	if v.Allow && open.under != nil {
+		at := *open.under
 		at.Standing = true
 		return gate.HTTP(c.ctx, at)
 	}
-	read := gate.Reads(r)
-	switch {
+	read, tls := n.reads(r)
+	switch tunnel := open.tunnel; {
 	case !v.Allow || tunnel == none:
-	case tunnel == secret && read.TLS != nil:
+	case (tunnel == secret || tunnel == named) && read.TLS != nil:
 		return *read.TLS
-	case read.Only && !n.isTLS(r.Port), tunnel == request && read.Requests, tunnel == unread && (read.Requests || read.TLS != nil):
+	case tls && tunnel != named:
+		return Verdict{Reason: fmt.Sprintf("on port %d only TLS passes now, and to which name was not looked at: connect again", r.Port)}
+	case read.Only, tunnel == request && read.Requests, tunnel == unread && (read.Requests || read.TLS != nil):
 		return Verdict{Rule: read.Rule, Reason: reasonAnew}
 	}
 	return v

@@ -2,6 +2,7 @@ package egress_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 	"github.com/toold/toold/internal/policy"
 	rulesgate "github.com/toold/toold/internal/session/gate"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // ruled are the rules of a session whose approver rejects all.
@@ -56,6 +58,17 @@ func (r *ruled) Blocked(_ []string, n remark.Denial) {
 	r.blocked = append(r.blocked, n)
 }
 
+// lines are those under the results of calls.
+func (r *ruled) lines() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all remark.Denials
+	for _, n := range r.blocked {
+		all.Add(n)
+	}
+	return all.Lines()
+}
+
 func (r *ruled) gate(t *testing.T) *rulesgate.Gate {
 	t.Helper()
 	st, err := store.Open(store.Config{Path: filepath.Join(t.TempDir(), "db"), Log: discard})
@@ -81,7 +94,10 @@ type try struct {
 }
 
 // names are hosts of random cases, and where they lead.
-var names = map[string]string{"a.example": "93.184.216.34", "x.a.example": "12.0.0.5", "b.example": "10.1.1.1", "12.0.0.5": "12.0.0.5", "93.184.216.34": "93.184.216.34"}
+var names = map[string]string{feeding: "12.0.0.6", "a.example": "93.184.216.34", "x.a.example": "12.0.0.5", "b.example": "10.1.1.1", "12.0.0.5": "12.0.0.5", "93.184.216.34": "93.184.216.34"}
+
+// feeding is the host of a far side that speaks first.
+const feeding = "feed.example"
 
 const tlsPort = 443
 
@@ -109,14 +125,14 @@ func randomRules(r *rand.Rand) string {
 		add("*:*", "allow")
 	}
 	for range 1 + r.IntN(5) {
-		add(host("*", "a.example", "*.example", "x.a.example", "b.example", "*.a.example", "12.0.0.0/24", "12.0.0.5", "10.0.0.0/8", "10.1.1.1", "93.184.216.34"), action())
+		add(host("*", "a.example", "*.example", "x.a.example", "b.example", feeding, "*.a.example", "12.0.0.0/24", "12.0.0.5", "10.0.0.0/8", "10.1.1.1", "93.184.216.34"), action())
 	}
 	b.WriteString("[permission.http]\n")
 	if r.IntN(5) == 0 {
 		add("*", action())
 	}
 	for range r.IntN(5) {
-		add(pick(r, "*", "GET", "POST")+" "+pick(r, "http", "http", "https", "*")+"://"+host("*", "a.example", "*.example", "x.a.example", "12.0.0.5", "93.184.216.34")+
+		add(pick(r, "*", "GET", "POST")+" "+pick(r, "http", "http", "https", "*")+"://"+host("*", "a.example", "*.example", "x.a.example", "12.0.0.5", "93.184.216.34", feeding)+
 			pick(r, "/*", "/secret*", "/ok", "/ok/*", "/s?cret*", "/q?admin=1*"), action())
 	}
 	return b.String()
@@ -124,8 +140,11 @@ func randomRules(r *rand.Rand) string {
 
 func randomTry(r *rand.Rand) *try {
 	c := &try{
-		way: pick(r, "transparent", "proxy", "CONNECT", "SOCKS"), host: pick(r, "a.example", "x.a.example", "b.example", "12.0.0.5", "93.184.216.34"),
+		way: pick(r, "transparent", "proxy", "CONNECT", "SOCKS"), host: pick(r, "a.example", "x.a.example", "b.example", "12.0.0.5", "93.184.216.34", feeding),
 		port: pick(r, casePorts...), what: pick(r, "http", "http", "http", "tls", "raw"),
+	}
+	if c.host == feeding {
+		c.way, c.what = pick(r, "transparent", "CONNECT", "SOCKS"), "feed"
 	}
 	if c.addr = names[c.host]; c.way == "proxy" {
 		c.what = "http"
@@ -139,6 +158,20 @@ func randomTry(r *rand.Rand) *try {
 func (c *try) endpoint() endpoint.Endpoint {
 	h, _ := endpoint.ParseHost(c.host)
 	return endpoint.Endpoint{Host: h, Port: c.port}
+}
+
+// stackOf are the rules of a text.
+func stackOf(t *testing.T, text string) *policy.Stack {
+	t.Helper()
+	set, err := policy.Parse("rules.toml", []byte(text))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	s, err := set.Stack("build", "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 func allows(s *policy.Stack, q ...policy.Request) bool {
@@ -155,37 +188,70 @@ func (c *try) connects(s *policy.Stack) bool {
 // passes says whether the i-th thing that is sent should arrive; read, whether the connection was
 // read as one of requests before.
 func (c *try) passes(s *policy.Stack, i int, read bool) bool {
-	how := s.Reads(c.endpoint())
+	how, only, tls := c.reads(s)
 	switch c.what {
-	case "raw":
-		return c.connects(s) && c.port != tlsPort && c.port != 80 && !how.Only
+	case "raw", "feed":
+		return c.connects(s) && !tls && !only
 	case "tls":
 		// The text of a request by https stands for all: where some rule denies some, none passes.
-		return c.connects(s) && c.port != 80 && how.TLS == nil && (c.port == tlsPort || !how.Only)
+		return c.connects(s) && !only && how.TLS == nil
 	}
 	method, path, _ := strings.Cut(c.texts[i], " ")
 	q, err := endpoint.ParseRequest(method, "http://"+c.endpoint().String()+path)
 	if !read && c.unread(s) {
 		return c.connects(s)
 	}
-	return err == nil && c.connects(s) && allows(s, policy.HTTP(q)) && (c.port != tlsPort || c.way == "proxy")
+	return err == nil && c.connects(s) && allows(s, policy.HTTP(q)) && (!tls || c.way == "proxy")
+}
+
+// reads says how the place is read, and whether nothing but HTTP, or nothing but TLS, passes there.
+func (c *try) reads(s *policy.Stack) (how policy.Reading, only, tls bool) {
+	how = s.Reads(c.endpoint())
+	tls = c.port == tlsPort && !how.ByPort
+	return how, !tls && (how.Only || c.port == 80), tls
 }
 
 // unread says whether nobody looks at what the connection carries, as no rule could be about it.
 func (c *try) unread(s *policy.Stack) bool {
-	read := s.Reads(c.endpoint())
-	return c.way != "proxy" && c.port != 80 && c.port != tlsPort && !read.Requests && !read.Only && (c.what == "http" || read.TLS == nil)
+	read, only, tls := c.reads(s)
+	return c.way != "proxy" && !only && !tls && !read.Requests && (c.what == "http" || read.TLS == nil)
 }
 
 // looked says whether somebody looks at how the connection begins.
 func (c *try) looked(s *policy.Stack) bool {
-	read := s.Reads(c.endpoint())
-	return c.way == "proxy" || c.port == 80 || c.port == tlsPort || read.Requests || read.Only || read.TLS != nil
+	read, only, tls := c.reads(s)
+	return c.way == "proxy" || only || tls || read.Requests || read.TLS != nil
 }
 
-// far is the far side of random cases: it says "passed" to whatever it gets.
-func far(c net.Conn) {
+// feeds are connections of far sides that say something when a test wants it.
+type feeds struct {
+	mu   sync.Mutex // guards all
+	open []net.Conn
+}
+
+func (f *feeds) begin(c net.Conn, text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, _ = io.WriteString(c, text)
+	f.open = append(f.open, c)
+}
+
+// goOn says something more on all of them.
+func (f *feeds) goOn(text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.open {
+		_, _ = io.WriteString(c, text)
+	}
+	f.open = nil
+}
+
+// far is the far side of random cases: it says "passed" to whatever it gets, and at one address first.
+func (f *feeds) far(c net.Conn) {
 	br := bufio.NewReader(c)
+	if strings.HasPrefix(c.LocalAddr().String(), names[feeding]+":") {
+		f.begin(c, "passed")
+	}
 	for {
 		first, err := br.Peek(1)
 		if err != nil {
@@ -258,6 +324,17 @@ func (c *try) open(r *rig) *conversation {
 func (v *conversation) Write(p []byte) (int, error) { return v.Conn.Write(p) }
 func (v *conversation) Read(p []byte) (int, error)  { return v.Reader.Read(p) }
 
+// hears reports whether the far side's next words come. Where they should not, the program ends what
+// it says, so that whoever waits for that does not wait on.
+func (v *conversation) hears(want bool) bool {
+	if !want {
+		_ = v.Conn.(*net.TCPConn).CloseWrite()
+	}
+	got := make([]byte, 6)
+	_, err := io.ReadFull(v, got)
+	return err == nil && string(got) == "passed"
+}
+
 // send reports whether the i-th text arrives.
 func (v *conversation) send(hello string, i int) bool {
 	text := "\x01binary\r\n\r\n" // which a server that waits for a request refuses at once
@@ -281,13 +358,12 @@ func (v *conversation) send(hello string, i int) bool {
 		return res.StatusCode == http.StatusOK && string(body) == "passed"
 	}
 	_, _ = io.WriteString(v, text)
-	got := make([]byte, 6)
-	_, err := io.ReadFull(v.Reader, got)
-	return err == nil && string(got) == "passed"
+	return v.hears(true)
 }
 
 // What is explained is what happens: random rules, by each way out, on the first thing that is sent
-// and on the second, between which the rules may have changed.
+// and on the second, between which the rules may have changed; also where the far side speaks first
+// and the program not at all, and where the rules change before it does.
 func TestExplainedIsWhatHappens(t *testing.T) {
 	cases := 400
 	if os.Getenv("TOOLD_TEST_LONG") != "" {
@@ -295,8 +371,9 @@ func TestExplainedIsWhatHappens(t *testing.T) {
 	}
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 0))
+	var f feeds
 	for _, p := range casePorts {
-		listen(t, fmt.Sprintf("0.0.0.0:%d", p), far)
+		listen(t, fmt.Sprintf("0.0.0.0:%d", p), f.far)
 	}
 	rules := &ruled{}
 	rules.set(&policy.Stack{})
@@ -312,14 +389,37 @@ func TestExplainedIsWhatHappens(t *testing.T) {
 		text := randomRules(random)
 		return text, stackOf(t, text)
 	}
-	var passed, cut, differ int
+	var passed, cut, late, differ int
 	for i := range cases {
 		text, s := stack()
 		rules.set(s)
 		c := randomTry(random)
 		v := c.open(r)
-		got := v != nil && v.send(hellos[c.host], 0)
-		if want := c.passes(s, 0, false); got != want {
+		want := c.passes(s, 0, false)
+		var got bool
+		switch {
+		case v == nil:
+		case c.what == "feed":
+			got = v.hears(want)
+		case (c.way == "CONNECT" || c.way == "SOCKS") && random.IntN(3) == 0:
+			_, only, tls := c.reads(s)
+			before, looked := text, c.looked(s)
+			text, s = stack()
+			rules.set(s)
+			r.net.Rejudge()
+			got = v.send(hellos[c.host], 0)
+			_, onlyNow, tlsNow := c.reads(s)
+			// What began under other rules may be refused for that.
+			want = c.passes(s, 0, only) && (got || looked && !only && !onlyNow && tls == tlsNow)
+			if late++; got != want {
+				differ++
+				t.Errorf("seed %d, case %d: %+v passes when the rules changed before it spoke: %t, and is explained as %t\n%s\nthen\n%s", seed, i, c, got, want, before, text)
+			}
+			want, got = false, false
+		default:
+			got = v.send(hellos[c.host], 0)
+		}
+		if got != want {
 			differ++
 			t.Errorf("seed %d, case %d: %+v passes: %t, and is explained as %t\n%s", seed, i, c, got, want, text)
 		}
@@ -341,9 +441,27 @@ func TestExplainedIsWhatHappens(t *testing.T) {
 			}
 			// The first request may be under way yet: its answer is here, its end was not seen there.
 			first := s != before && !c.passes(s, 0, true)
-			if got := v.send(hellos[c.host], 1); got != want && (!want || !first) {
+			var got bool
+			if c.what == "feed" {
+				f.goOn("passed")
+				got = v.hears(want)
+			} else {
+				got = v.send(hellos[c.host], 1)
+			}
+			if got != want && (!want || !first) {
 				differ++
 				t.Errorf("seed %d, case %d: the second of %+v passes: %t, and is explained as %t\n%s\nthen\n%s", seed, i, c, got, want, text, next)
+			}
+			if c.what == "feed" && got {
+				c.what = pick(random, "http", "tls", "raw")
+				want := c.passes(s, 0, false)
+				if c.what == "http" { // a request after the answer
+					want = c.unread(s) && c.connects(s)
+				}
+				if got := v.send(hellos[c.host], 0); got != want {
+					differ++
+					t.Errorf("seed %d, case %d: what %+v says then passes: %t, and is explained as %t\n%s\nthen\n%s", seed, i, c, got, want, text, next)
+				}
 			}
 		}
 		if v != nil {
@@ -353,7 +471,7 @@ func TestExplainedIsWhatHappens(t *testing.T) {
 			t.FailNow()
 		}
 	}
-	t.Logf("%d cases: %d passed at first, %d of these not again; %d differ", cases, passed, cut, differ)
+	t.Logf("%d cases: %d passed at first, %d of these not again; the rules changed before %d; %d differ", cases, passed, cut, late, differ)
 	if passed < cases/20 || cut < passed/20 || cut > passed*9/10 {
 		t.Errorf("of %d cases %d passed at first, and %d of these not again: the cases say nothing", cases, passed, cut)
 	}
@@ -472,20 +590,6 @@ func TestFarSpeaksFirst(t *testing.T) {
 	}
 }
 
-// stackOf reads rules, for the default profile.
-func stackOf(t *testing.T, text string) *policy.Stack {
-	t.Helper()
-	set, err := policy.Parse("rules.toml", []byte(text))
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	s, err := set.Stack("build", "default")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // Where a name leads, and which addresses a rule is about, is told nobody in the session: its
 // programs in no part of an answer, its calls in no line.
 func TestAddressOfANameIsNotTold(t *testing.T) {
@@ -521,6 +625,145 @@ func TestAddressOfANameIsNotTold(t *testing.T) {
 	for _, n := range rules.blocked {
 		if host, _, _ := strings.Cut(strings.TrimPrefix(n.To, "GET http://"), ":"); n.Rule != lines[strings.TrimSuffix(host, "/")] {
 			t.Errorf("a call is told %+v", n)
+		}
+	}
+}
+
+// Where nothing but HTTP passes, whoever says something else, waits for the other side, or ends
+// before it is known what it says, is told so in the result of its call.
+func TestOnlyHTTPPasses(t *testing.T) {
+	rules := &ruled{}
+	rules.set(stackOf(t, `
+[permission.network]
+"*:*" = "allow"
+[permission.http]
+"* http://*.only.example:8080/*" = "allow"
+"* http://*.only.example:443/*" = "allow"
+`))
+	g := &noting{Gate: rules.gate(t)}
+	r := newRig(t, &gate{}, egress.Config{Gate: g, Ports: []uint16{8080}})
+	// Where other things pass too, what could yet become a request does after as long, and becomes none.
+	listen(t, "0.0.0.0:9000", echo)
+	others := &ruled{}
+	others.set(stackOf(t, "[permission.network]\n\"*:*\" = \"allow\"\n[permission.http]\n\"* http://evil.example/*\" = \"deny\"\n"))
+	beside := newRig(t, &gate{}, egress.Config{Gate: others.gate(t), Ports: []uint16{9000}})
+	var wait sync.WaitGroup
+	for text, more := range map[string]string{"xx": "yy", "POST secret H": "TTP/1.1\n", "xx ": "/secret\n", "POST secret HTTP/1.1": "\n"} {
+		c := beside.mustDial("93.184.216.34:9000")
+		wait.Go(func() {
+			_, _ = io.WriteString(c, text)
+			got := make([]byte, len(text))
+			if n, _ := io.ReadFull(c, got); n > 0 != !strings.HasSuffix(text, "1.1") || n > 0 && string(got) != text {
+				t.Errorf("%q: came %q", text, got[:n])
+			}
+			_, _ = io.WriteString(c, more)
+			if n, _ := io.ReadFull(c, got[:2]); n > 0 != (more == "yy") {
+				t.Errorf("%q and then %q: came %q", text, more, got[:n])
+			}
+		})
+	}
+	why := make(map[string]string) // by host
+	for port, rule := range map[int]string{80: "", 8080: "rules.toml:5", 443: "rules.toml:6"} {
+		for text, words := range map[string]string{"": "no request came in 10s", "SSH-2.0-x y\r\n": "only HTTP", "\x16\x03\x01\x02": "only HTTP", "PRI * HTTP/2.0\r\n\r\n": "HTTP/2", "GE": "no request came in 10s", "end": "it ended without a request"} {
+			host := fmt.Sprintf("h%d.only.example", len(why))
+			if why[host] = rule + ": " + words; words == "HTTP/2" {
+				why[host] = ": " + words
+			}
+			c := r.mustDial(fmt.Sprintf("%s:%d", r.lookUp(host), port))
+			wait.Go(func() {
+				if text == "end" {
+					_ = c.(*net.TCPConn).CloseWrite()
+				} else {
+					_, _ = io.WriteString(c, text)
+				}
+				if got, err := io.ReadAll(c); len(got) > 0 || err == nil {
+					t.Errorf("%d, %q: came %q, %v", port, text, got, err)
+				}
+			})
+		}
+	}
+	wait.Wait()
+	conns, _ := g.of("")
+	for _, rec := range conns {
+		rule, words, _ := strings.Cut(why[rec.Host], ": ")
+		if said := rec.Reason + rec.Error; !strings.Contains(said, words) || rec.Allow == (rule != "") || !strings.HasPrefix(rec.Rule, cmp.Or(rule, "rules.toml:3")) {
+			t.Errorf("%q is recorded as %+v", why[rec.Host], rec)
+		}
+	}
+	if lines := rules.lines(); len(conns) != len(why) || len(lines) == 0 || !strings.Contains(lines[len(lines)-1], fmt.Sprintf("and %d more", len(why)-len(lines))) {
+		t.Errorf("%d of %d are recorded, and the result has %q", len(conns), len(why), lines)
+	}
+}
+
+// A request goes to the host that its connection is to, on every port where some rule of http asks or
+// denies; where none does, nobody looks.
+func TestHostOfARequest(t *testing.T) {
+	web(t, "0.0.0.0:8080", func(w http.ResponseWriter, q *http.Request) { _, _ = io.WriteString(w, "for "+q.Host) })
+	rules := &ruled{}
+	rules.set(&policy.Stack{})
+	g := &noting{Gate: rules.gate(t)}
+	r := newRig(t, &gate{}, egress.Config{Gate: g, Ports: []uint16{8080}})
+	r.dns.set("cdn.example", "93.184.216.34")
+	for text, passes := range map[string]bool{
+		`"* http://evil.example:8080/*" = "deny"`: false, `"POST *://*.evil.example/x" = "ask"`: false, `"*" = "deny"` + "\n" + `"* http://*/*" = "allow"`: false,
+		`"* https://evil.example/*" = "deny"`: true, `"* http://evil.example:8080/*" = "allow"`: true, "": true,
+	} {
+		rules.set(stackOf(t, "[permission.network]\n\"cdn.example:8080\" = \"allow\"\n[permission.http]\n"+text))
+		got := r.exchange(at(r.lookUp("cdn.example"), 8080), "GET / HTTP/1.1\r\nHost: evil.example:8080\r\nConnection: close\r\n\r\n")
+		if passed := strings.HasSuffix(got, "for evil.example:8080"); passed != passes {
+			t.Errorf("%s: answered %q", text, got)
+		}
+	}
+	testrig.Eventually(t, "what was refused is told", func() bool {
+		lines := rules.lines()
+		return len(lines) == 1 && strings.Contains(lines[0], "the connection is to cdn.example:8080, and its request to evil.example:8080")
+	})
+}
+
+// What is open where only TLS passes from now on is cut, whoever it greeted: nobody looked at the name.
+func TestPortOfTLSComes(t *testing.T) {
+	for _, p := range []int{443, 9000} {
+		listen(t, fmt.Sprintf("0.0.0.0:%d", p), echo)
+	}
+	rules := &ruled{}
+	rules.set(stackOf(t, "[permission.network]\n\"*:*\" = \"allow\"\n"))
+	r := newRig(t, &gate{}, egress.Config{Gate: rules.gate(t), Ports: []uint16{9000}})
+	r.dns.set("a.example", "93.184.216.34")
+	for _, looked := range []bool{false, true} {
+		requests := ""
+		if looked {
+			requests = "\"* http://b.example/*\" = \"deny\"\n"
+		}
+		rules.set(stackOf(t, "[permission.network]\n\"*:*\" = \"allow\"\n[permission.http]\n"+requests))
+		if err := r.net.SetPorts([]uint16{9000}, nil); err != nil {
+			t.Fatal(err)
+		}
+		open := func(port uint16, text string) net.Conn {
+			c := r.mustDial(at(r.lookUp("a.example"), port))
+			_, _ = io.WriteString(c, text)
+			if _, err := io.ReadFull(c, make([]byte, len(text))); err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		hello := helloTo(t, "a.example")
+		stays := open(443, hello)
+		cut := []net.Conn{open(9000, "\x01raw\r\n"), open(9000, helloTo(t, "b.example")), open(9000, hello), r.mustDial(at(r.lookUp("a.example"), 9000))}
+		if err := r.net.SetPorts([]uint16{9000}, []uint16{9000}); err != nil {
+			t.Fatal(err)
+		}
+		r.net.Rejudge()
+		for i, c := range cut {
+			_, _ = io.WriteString(c, "more")
+			if got, _ := io.ReadAll(c); len(got) > 0 {
+				t.Errorf("looked at: %t, connection %d goes on: %q", looked, i, got)
+			}
+		}
+		for _, c := range []net.Conn{stays, open(9000, hello)} {
+			_, _ = io.WriteString(c, "more")
+			if _, err := io.ReadFull(c, make([]byte, 4)); err != nil {
+				t.Errorf("looked at: %t, TLS to the name that was asked for does not go on: %v", looked, err)
+			}
 		}
 	}
 }

@@ -47,15 +47,14 @@ type visit struct {
 	transport *http.Transport
 	finished  chan struct{} // closed by Close
 	finish    func()
-	verdicts  map[string]Verdict       // of the connections that requests need, by host:port
 	fars      atomic.Int64             // connections to far sides that are open
-	last      endpoint.Endpoint        // where the last request went
 	first     atomic.Pointer[net.Conn] // to the far side, open before the first request was seen
-	by        uint64                   // the revision of the rules that verdicts are by
-}
 
-// maxVerdicts bounds the verdicts of one client: each is judged again once they are more.
-const maxVerdicts = 64
+	// The connection that the last request needed; its record is the client's.
+	last    endpoint.Endpoint
+	verdict Verdict
+	by      uint64 // the revision of the rules that verdict is by
+}
 
 // Keys of contexts: of the visit of a request, and the verdict on the connection that it needs.
 type (
@@ -96,7 +95,10 @@ func (l *webListener) Addr() net.Addr { return &net.TCPAddr{} }
 // far is the connection to it, nil where there is none yet.
 func (w *web) take(c *client, to endpoint.Endpoint, v Verdict, early []byte, far net.Conn) {
 	vi := w.newVisit(c, early)
-	vi.to, vi.by, vi.verdicts[to.String()] = &to, c.revision.Load(), v
+	vi.to, vi.last, vi.verdict = &to, to, v
+	c.mu.Lock()
+	vi.by = c.open.by
+	c.mu.Unlock()
 	if far != nil {
 		vi.first.Store(&far)
 	}
@@ -104,7 +106,7 @@ func (w *web) take(c *client, to endpoint.Endpoint, v Verdict, early []byte, far
 }
 
 func (w *web) newVisit(c *client, early []byte) *visit {
-	vi := &visit{client: c, from: io.MultiReader(bytes.NewReader(early), c.Conn), verdicts: make(map[string]Verdict), finished: make(chan struct{})}
+	vi := &visit{client: c, from: io.MultiReader(bytes.NewReader(early), c.Conn), finished: make(chan struct{})}
 	vi.finish = sync.OnceFunc(func() { close(vi.finished) })
 	vi.transport = &http.Transport{
 		DialContext: vi.dialFor, DisableCompression: true, ExpectContinueTimeout: continues,
@@ -136,7 +138,7 @@ func (v *visit) Close() error {
 	return err
 }
 
-// dialFor dials for a request. The transport pools by host and port, as verdicts does.
+// dialFor dials for a request. The transport pools by host and port.
 func (v *visit) dialFor(ctx context.Context, _, address string) (net.Conn, error) {
 	to, err := endpoint.Parse(address)
 	if err != nil {
@@ -211,6 +213,9 @@ func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	}
 	req, err := v.read(in)
 	if err != nil {
+		if v.to != nil { // else it may be of another connection
+			v.fail(err)
+		}
 		refuse(out, http.StatusBadRequest, err.Error())
 		return
 	}
@@ -219,8 +224,11 @@ func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	defer v.finishRecord(&rec)
 	if rec.Verdict = conn; rec.Allow {
 		rec.Verdict = v.ask(rec.Request, w.n.cfg.Gate.HTTP)
-		v.setUnder(&rec.Request, v.by)
-		defer v.setUnder(nil, v.by)
+		defer v.stand(none, nil, v.by)
+		if !v.stand(none, &rec.Request, v.by) {
+			rec.Error = "the rules changed, and do not allow it"
+			return
+		}
 	}
 	if !rec.Allow {
 		deny(out, rec.Request, rec.Verdict)
@@ -257,26 +265,27 @@ func (v *visit) read(in *http.Request) (endpoint.Request, error) {
 	return req, nil
 }
 
-// verdictFor judges a connection that a request needs, once for each connection of the client as
-// long as the rules are the same.
+// verdictFor judges a connection that a request needs, unless it is that of the last one and the rules
+// are the same: requests follow each other, one far side at a time is enough, and each connection
+// has a record of its own.
 func (v *visit) verdictFor(to endpoint.Endpoint) Verdict {
-	if by := v.n.cfg.Gate.Revision(); by != v.by {
-		v.by = by
-		clear(v.verdicts)
-		v.transport.CloseIdleConnections() // so that the address is judged again too
-		if first := v.first.Swap(nil); first != nil {
-			_ = (*first).Close()
+	if by := v.n.revision(); by != v.by || to != v.last {
+		v.leave()
+		v.by, v.last = by, to
+		v.verdict = v.judge(to)
+		if _, tls := v.n.reads(v.request(to)); tls && v.to != nil {
+			v.verdict = v.deny(Verdict{Reason: fmt.Sprintf("on port %d only TLS passes", to.Port)})
 		}
 	}
-	verdict, ok := v.verdicts[to.String()]
-	if !ok {
-		verdict = v.judge(to)
-		if len(v.verdicts) >= maxVerdicts {
-			clear(v.verdicts)
-		}
-		v.verdicts[to.String()] = verdict
+	return v.verdict
+}
+
+// leave closes the connection to the far side of the last request.
+func (v *visit) leave() {
+	v.transport.CloseIdleConnections()
+	if first := v.first.Swap(nil); first != nil {
+		_ = (*first).Close()
 	}
-	return verdict
 }
 
 func (v *visit) newRecord(req endpoint.Request) Record {
@@ -318,10 +327,6 @@ func (w *web) pass(v *visit, out http.ResponseWriter, in *http.Request, req endp
 			rec.Error = err.Error()
 			refuse(out, http.StatusBadGateway, rec.Error)
 		},
-	}
-	if v.last != req.Endpoint { // requests follow each other: one far side at a time is enough
-		v.transport.CloseIdleConnections()
-		v.last = req.Endpoint
 	}
 	in, settle := settled(in)
 	defer settle()
@@ -408,6 +413,7 @@ func (w *web) connect(v *visit, out http.ResponseWriter, in *http.Request) {
 	if conn.SetDeadline(time.Time{}) != nil {
 		return
 	}
+	v.leave()
 	early, _ := buf.Reader.Peek(buf.Reader.Buffered())
 	early = bytes.Clone(early)
 	w.n.forward(v.client, to, early, func(o outcome) error {

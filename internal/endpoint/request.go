@@ -258,6 +258,14 @@ func (p RequestPattern) HTTPS() (too, alone bool) {
 	return !p.every && p.scheme != "http", p.scheme == "https"
 }
 
+// PlainPort is the port whose number a pattern has that is about plain HTTP alone; 0 for others.
+func (p RequestPattern) PlainPort() uint16 {
+	if p.scheme != "http" {
+		return 0
+	}
+	return p.host.port
+}
+
 // String gives the text that the pattern was read from.
 func (p RequestPattern) String() string { return p.text }
 

@@ -148,6 +148,8 @@ func (p *parser) lintHTTPS(rules []*rule) {
 			p.warn(r.line, "%s is about https, whose requests cannot be read: its hosts are refused as a whole there; write a rule of network for the host, or http:// for plain HTTP", r.label)
 		case alone:
 			p.warn(r.line, "%s is about https, whose requests cannot be read: it allows nothing by itself; a rule of network opens the host", r.label)
+		case r.outward.http.PlainPort() == 443:
+			p.warn(r.line, "%s is about plain HTTP on port 443: nothing else passes there then, and so no https", r.label)
 		}
 	}
 }

@@ -219,12 +219,14 @@ func CheckSpelling(name string, rules []client.RuleOf) error {
 
 // Reading says how connections to a place are to be read for the rules of requests.
 type Reading struct {
-	// Requests: some request there may be denied or asked about, so that what begins as one is
-	// read as such.
+	// Requests: some request may be denied or asked about, so that what begins as one is read as
+	// such, wherever it goes.
 	Requests bool
-	// Only: a rule names the place, so that nothing but requests passes. Rule is that one.
-	Only bool
-	Rule string
+	// Only: a rule names the place, so that nothing but requests passes. Rule is that one. ByPort:
+	// it has the number of the port and is about plain HTTP alone, so that this is so on a port of
+	// TLS too.
+	Only, ByPort bool
+	Rule         string
 	// TLS is the verdict on TLS there, nil where the rules say nothing of it: what a rule for
 	// https asks or denies cannot be told apart.
 	TLS *Verdict
@@ -239,9 +241,11 @@ func (s *Stack) Reads(e endpoint.Endpoint) Reading {
 				continue
 			}
 			p := r.outward.http
-			all.Requests = all.Requests || p.About("http", e, r.Action != Deny) && (!p.Every() || r.Action != Allow)
-			if p.Names("http", e) {
-				all.Only, all.Rule = true, r.Source+" ("+r.label+")"
+			if _, alone := p.HTTPS(); r.Action != Allow && !alone {
+				all.Requests = true // to whatever place a request goes, it may be for a host of that rule
+			}
+			if p.Names("http", e) && !all.ByPort {
+				all.Only, all.ByPort, all.Rule = true, p.PlainPort() != 0, r.Source+" ("+r.label+")"
 			}
 		}
 	}

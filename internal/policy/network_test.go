@@ -413,6 +413,8 @@ func TestHTTPSIsNotRead(t *testing.T) {
 "* https://again.example/*" = "allow"
 "* https://fine.example/*" = "allow"
 "* http://plain.example/*" = "deny"
+"* http://here.example:443/*" = "allow"
+"* http://every.example:*/*" = "allow"
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -421,7 +423,7 @@ func TestHTTPSIsNotRead(t *testing.T) {
 	for _, w := range set.Warnings() {
 		lines = append(lines, w.Line)
 	}
-	if want := []int{5, 6, 7, 8, 9, 10, 11}; !slices.Equal(lines, want) {
+	if want := []int{5, 6, 7, 8, 9, 10, 11, 13}; !slices.Equal(lines, want) {
 		t.Errorf("warnings %v, want lines %v", set.Warnings(), want)
 	}
 	s, err := set.Stack("build", "default")
@@ -437,12 +439,12 @@ func TestHTTPSIsNotRead(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"closed.example:22": "tls", "both.example:80": "requests only", "plain.example:80": "requests only", "plain.example:22": "requests", "fine.example:22": "", "x.example:80": "",
+		"closed.example:22": "tls requests", "both.example:80": "requests only", "plain.example:80": "requests only", "plain.example:22": "requests", "fine.example:22": "requests", "here.example:443": "requests port only", "every.example:443": "requests only", "x.example:80": "requests",
 	} {
 		e, _ := endpoint.Parse(text)
 		r := s.Reads(e)
 		var got []string
-		for word, on := range map[string]bool{"requests": r.Requests, "only": r.Only, "tls": r.TLS != nil} {
+		for word, on := range map[string]bool{"requests": r.Requests, "only": r.Only, "port": r.ByPort, "tls": r.TLS != nil} {
 			if on {
 				got = append(got, word)
 			}

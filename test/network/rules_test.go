@@ -368,18 +368,20 @@ func testRules(t *testing.T, r *rig) {
 		dialled := policy.Address(must1(endpoint.Parse(fmt.Sprintf("%s:%d", ruledHosts[c.host], c.port))))
 		judged(&all, dialled.Permission, dialled.Pattern, string(stack.JudgeOne(&dialled).Action))
 		how := stack.Reads(must1(endpoint.Parse(c.at())))
-		all.looked = c.way == "proxy" || c.port == 80 || c.port == 443 || how.Requests || how.Only || how.TLS != nil
-		all.unread = c.way != "proxy" && c.port != 80 && c.port != 443 && !how.Requests && !how.Only && (c.what == "http" || how.TLS == nil)
+		tls := c.port == 443 && !how.ByPort
+		only := !tls && (how.Only || c.port == 80)
+		all.looked = c.way == "proxy" || tls || only || how.Requests || how.TLS != nil
+		all.unread = c.way != "proxy" && !tls && !only && !how.Requests && (c.what == "http" || how.TLS == nil)
 		passes := true
 		switch c.what {
 		case "raw":
-			passes = c.port != 443 && c.port != 80 && !how.Only
+			passes = !tls && !only
 		case "tls":
-			passes = c.port != 80 && how.TLS == nil && (c.port == 443 || !how.Only)
+			passes = !only && how.TLS == nil
 		default:
 			if read || !all.unread {
 				explained(&all, "http", "request", request)
-				passes = c.port != 443 || c.way == "proxy"
+				passes = !tls || c.way == "proxy"
 			}
 		}
 		if !passes {

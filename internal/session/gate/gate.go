@@ -132,7 +132,7 @@ func (g *Gate) Reads(r egress.Request) egress.Reading {
 		return egress.Reading{Requests: true, Only: true} // it is denied anyway
 	}
 	read := st.Reads(endpoint.Endpoint{Host: host, Port: r.Port})
-	out := egress.Reading{Requests: read.Requests, Only: read.Only, Rule: read.Rule}
+	out := egress.Reading{Requests: read.Requests, Only: read.Only, ByPort: read.ByPort, Rule: read.Rule}
 	if read.TLS != nil {
 		v := verdict(&r, read.TLS)
 		out.TLS = &v
