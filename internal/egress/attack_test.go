@@ -369,24 +369,32 @@ func TestHeld(t *testing.T) {
 func TestLimits(t *testing.T) {
 	far := listen(t, "93.184.216.34:0", echo)
 	g := &gate{connect: func(egress.Request) egress.Verdict { return public }}
-	r := newRig(t, g, egress.Config{Ports: []uint16{portOf(far)}, Limits: egress.Limits{Connections: 3, Bytes: 100, Idle: 200 * time.Millisecond}})
-	r.dns.set("good.example.com", "93.184.216.34")
-	addr := at(r.lookUp("good.example.com"), portOf(far))
-	for range 3 {
-		c := r.mustDial(addr)
-		_, _ = io.WriteString(c, "x")
-		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
-			t.Fatal(err)
+	three := func(l egress.Limits) (r *rig, addr string) {
+		l.Connections = 3
+		r = newRig(t, g, egress.Config{Ports: []uint16{portOf(far)}, Limits: l})
+		r.dns.set("good.example.com", "93.184.216.34")
+		addr = at(r.lookUp("good.example.com"), portOf(far))
+		for range l.Connections {
+			_, _ = io.WriteString(r.mustDial(addr), "x")
 		}
+		return r, addr
 	}
+	r, addr := three(egress.Limits{})
 	if got := r.exchange(addr, "x"); got != "" {
 		t.Errorf("one over the limit: %q", got)
 	}
 	g.wait(t, func(r egress.Record) bool { return strings.Contains(r.Error, "3 connections") })
+	r, addr = three(egress.Limits{Bytes: 100, Idle: 200 * time.Millisecond})
 	// They move nothing, and go.
-	for range 3 {
-		g.wait(t, func(r egress.Record) bool { return strings.Contains(r.Error, "no byte passed") })
-	}
+	testrig.Eventually(t, "all three are closed", func() bool {
+		idle := 0
+		for _, r := range g.all() {
+			if strings.Contains(r.Error, "no byte passed") {
+				idle++
+			}
+		}
+		return idle == 3
+	})
 	moved := func(r egress.Record) bool { return strings.Contains(r.Error, "limit of 100 bytes") }
 	for end := time.Now().Add(30 * time.Second); !slices.ContainsFunc(g.all(), moved) && time.Now().Before(end); {
 		r.exchangeHalf(addr, strings.Repeat("x", 150))
