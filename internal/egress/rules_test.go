@@ -188,13 +188,17 @@ func (c *try) connects(s *policy.Stack) bool {
 // passes says whether the i-th thing that is sent should arrive; read, whether the connection was
 // read as one of requests before.
 func (c *try) passes(s *policy.Stack, i int, read bool) bool {
-	how, only, tls := c.reads(s)
+	_, only, tls := c.reads(s)
 	switch c.what {
 	case "raw", "feed":
 		return c.connects(s) && !tls && !only
 	case "tls":
-		// The text of a request by https stands for all: where some rule denies some, none passes.
-		return c.connects(s) && !only && how.TLS == nil
+		_, path, _ := strings.Cut(c.texts[i], " ")
+		q, err := endpoint.ParseRequest("GET", "https://"+c.endpoint().String()+path)
+		if err != nil { // what the session sends there is for the far side to refuse
+			q, _ = endpoint.ParseRequest("GET", "https://"+c.endpoint().String()+"/")
+		}
+		return c.connects(s) && allows(s, policy.HTTP(q))
 	}
 	method, path, _ := strings.Cut(c.texts[i], " ")
 	q, err := endpoint.ParseRequest(method, "http://"+c.endpoint().String()+path)

@@ -3,8 +3,10 @@ package endpoint
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/toold/toold/internal/tool/run/wildcard"
@@ -234,6 +236,27 @@ func cleanGlob(glob string) (string, error) {
 // Spelling says what is wrong with the spelling of the pattern's path: requests are never spelled
 // so. A pattern with this error is about the right spelling, if there is one.
 func (p RequestPattern) Spelling() error { return p.wrong }
+
+// Network is the pattern of the address that is the host of this one, or of the CIDR that host and
+// path seem to be meant for, as with /8* or /16/* behind an address; "" where the host is none.
+func (p RequestPattern) Network() (pattern string, cidr bool) {
+	at, ok := p.host.Prefix()
+	if !ok {
+		return "", false
+	}
+	pattern = at.Addr().String()
+	digits, _, _ := strings.Cut(strings.TrimPrefix(p.glob, "/"), "/")
+	if n, err := strconv.Atoi(strings.TrimRight(digits, "*")); err == nil {
+		meant := netip.PrefixFrom(at.Addr(), n)
+		if cidr = meant.IsValid() && meant.Masked() == meant; cidr {
+			pattern = meant.String()
+		}
+	}
+	if at.Addr().Is6() {
+		pattern = "[" + pattern + "]"
+	}
+	return pattern, cidr
+}
 
 // Every reports whether the pattern is "*".
 func (p RequestPattern) Every() bool { return p.every }

@@ -23,13 +23,18 @@ func (s *Stack) explain(q *Request) client.PolicyRequest {
 		e.Why = d.reason
 	}
 	q = as
-	winner := decider(s.list, s.above, q)
-	if q.Prefixed && d.rule == nil {
-		winner = nil // the command without its variables is judged
+	decides := func(rules []*rule, above int) *rule {
+		switch {
+		case d.unread:
+			return d.rule
+		case q.Prefixed && d.rule == nil && above > 0:
+			return nil // the command without its variables is judged
+		}
+		return decider(rules, above, q)
 	}
-	e.Matches = appendMatches(e.Matches, layerRules, s.list, q, winner)
+	e.Matches = appendMatches(e.Matches, layerRules, s.list, q, decides(s.list, s.above))
 	for _, c := range s.ceilings {
-		e.Matches = appendMatches(e.Matches, c.name, c.rules, q, decider(c.rules, 0, q))
+		e.Matches = appendMatches(e.Matches, c.name, c.rules, q, decides(c.rules, 0))
 	}
 	if r := s.remembered(q); r != nil && d.layer == layerSaved {
 		e.Matches = appendMatch(e.Matches, layerSaved, r, true)
@@ -39,7 +44,7 @@ func (s *Stack) explain(q *Request) client.PolicyRequest {
 
 func appendMatches(all []client.PolicyMatch, layer string, rules []*rule, q *Request, winner *rule) []client.PolicyMatch {
 	for _, r := range rules {
-		if r.match(q) {
+		if r.match(q) || r == winner {
 			all = appendMatch(all, layer, r, r == winner)
 		}
 	}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +22,7 @@ func (p *parser) lint() []tomltext.Problem {
 	for _, l := range p.lists() {
 		p.lintNames(l)
 		p.lintBare(l)
-		p.lintHTTPS(l)
+		p.lintRequests(l)
 		if len(l) <= maxLinted {
 			p.lintOrder(l)
 		}
@@ -137,21 +138,56 @@ func (p *parser) lintBare(rules []*rule) {
 	}
 }
 
-// lintHTTPS warns of rules about requests that cannot be read.
-func (p *parser) lintHTTPS(rules []*rule) {
+// lintRequests warns of rules about requests that cannot be kept as they are written.
+func (p *parser) lintRequests(rules []*rule) {
 	for _, r := range rules {
-		if r.outward == nil || r.outward.http == nil {
-			continue
-		}
-		switch too, alone := r.outward.http.HTTPS(); {
-		case too && r.Action != Allow:
-			p.warn(r.line, "%s is about https, whose requests cannot be read: its hosts are refused as a whole there; write a rule of network for the host, or http:// for plain HTTP", r.label)
-		case alone:
-			p.warn(r.line, "%s is about https, whose requests cannot be read: it allows nothing by itself; a rule of network opens the host", r.label)
-		case r.outward.http.PlainPort() == 443:
-			p.warn(r.line, "%s is about plain HTTP on port 443: nothing else passes there then, and so no https", r.label)
+		for _, doubt := range r.doubts() {
+			p.warn(r.line, "%s", doubt)
 		}
 	}
+}
+
+// Doubts say what rules of a session or a worktree cannot do as they are written, with where each
+// stands. None is an error.
+func Doubts(rules []Rule) []string {
+	var all []string
+	for _, r := range rules {
+		for _, doubt := range compile(r).doubts() {
+			all = append(all, r.Source+": "+doubt)
+		}
+	}
+	return all
+}
+
+// doubts are what a rule about requests cannot do as it is written.
+func (r *rule) doubts() []string {
+	if r.outward == nil || r.outward.http == nil {
+		return nil
+	}
+	var all []string
+	p := r.outward.http
+	switch too, alone := p.HTTPS(); {
+	case too && r.Action != Allow:
+		all = append(all, r.label+" is about https, whose requests cannot be read: its hosts are refused as a whole there; write a rule of network for the host, or http:// for plain HTTP")
+	case alone:
+		all = append(all, r.label+" is about https, whose requests cannot be read: it allows nothing by itself; a rule of network opens the host")
+	case p.PlainPort() == 443:
+		all = append(all, r.label+" is about plain HTTP on port 443: nothing else passes there then, and so no https")
+	}
+	if err := p.Spelling(); err != nil {
+		doubt := fmt.Sprintf("%s: %v", r.label, err)
+		if r.Action == Allow {
+			doubt += "; as it stands it allows nothing"
+		}
+		all = append(all, doubt)
+	}
+	switch meant, cidr := p.Network(); {
+	case cidr:
+		all = append(all, fmt.Sprintf("%s is about a host and a path: patterns of requests have no CIDR; write a rule of network for %q", r.label, meant))
+	case meant != "" && r.Action != Allow:
+		all = append(all, fmt.Sprintf("%s is about requests whose host is written as this address, and not about names that lead there; write a rule of network for %q", r.label, meant))
+	}
+	return all
 }
 
 // lintOrder warns of rules that never decide anything, because a later one

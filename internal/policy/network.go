@@ -159,6 +159,8 @@ func (o *outward) match(q *Request, a Action) bool {
 		return literal && o.host.Match(*q.to, opens)
 	case q.to != nil && o.host != nil:
 		return o.host.Match(*q.to, opens)
+	case q.http != nil && o.http != nil && a == Allow && o.http.Spelling() != nil:
+		return false // as ever: no request is spelled so
 	case q.http != nil && q.plain && o.http != nil:
 		return o.http.MatchPlain(*q.http, opens)
 	case q.http != nil && o.http != nil:
@@ -244,10 +246,10 @@ func (s *Stack) Reads(e endpoint.Endpoint) Reading {
 			if _, alone := p.HTTPS(); r.Action != Allow && !alone {
 				all.Requests = true // to whatever place a request goes, it may be for a host of that rule
 			}
-			if p.Names("http", e) && !all.ByPort {
-				all.Only, all.ByPort, all.Rule = true, p.PlainPort() != 0, r.Source+" ("+r.label+")"
-			}
 		}
+	}
+	if r, byPort := s.only(e); r != nil {
+		all.Only, all.ByPort, all.Rule = true, byPort, r.Source+" ("+r.label+")"
 	}
 	if r := s.unread(e); r != nil {
 		all.TLS = &Verdict{Action: Deny, Rule: r.Source, Pattern: r.label, Reason: reasonUnread}
@@ -283,7 +285,7 @@ func unreadIn(rules []*rule, e endpoint.Endpoint) *rule {
 			continue
 		}
 		switch p := r.outward.http; {
-		case r.Action == Allow && p.Whole():
+		case r.Action == Allow && p.Whole() && p.Spelling() == nil:
 			return nil
 		case r.Action != Allow && !p.Every():
 			return r
@@ -295,7 +297,7 @@ func unreadIn(rules []*rule, e endpoint.Endpoint) *rule {
 // closes is the decision about a connection on which nothing but https passes, where that may
 // not. On other ports it is seen when the connection begins (see Reading).
 func (s *Stack) closes(q *Request) (decision, bool) {
-	if q.to == nil || q.dialled {
+	if q.to == nil || q.dialled || q.written {
 		return decision{}, false
 	}
 	r := s.unread(*q.to)
@@ -306,7 +308,48 @@ func (s *Stack) closes(q *Request) (decision, bool) {
 	if q.to.Port != 443 && (!alone || !r.outward.http.Names("https", *q.to)) {
 		return decision{}, false
 	}
-	return decision{Deny, r, Join(r.Reason, reasonUnread), layerRules}, true
+	return unreadable(r, reasonUnread), true
+}
+
+func unreadable(r *rule, reason string) decision {
+	return decision{action: Deny, rule: r, reason: Join(r.Reason, reason), layer: layerRules, unread: true}
+}
+
+const (
+	reasonOnly   = "nothing but HTTP that can be read passes there ([network] tls names ports of TLS)"
+	reasonPasses = "requests by https cannot be read: it passes where network allows the connection"
+)
+
+// byHTTPS is the decision about a request by https, which nobody reads: what holds for TLS to its
+// host and port holds for it.
+func (s *Stack) byHTTPS(q *Request) (decision, bool) {
+	if q.http == nil || q.http.Scheme != "https" || q.written {
+		return decision{}, false
+	}
+	e := q.http.Endpoint
+	if r := s.unread(e); r != nil {
+		return unreadable(r, reasonUnread), true
+	}
+	switch r, byPort := s.only(e); {
+	case r != nil && (byPort || e.Port != 443):
+		return unreadable(r, reasonOnly), true
+	case e.Port == 80:
+		return decision{action: Deny, reason: reasonOnly, layer: layerRules, unread: true}, true
+	}
+	return decision{action: Allow, reason: reasonPasses, layer: layerRules, unread: true}, true
+}
+
+// only is a rule about requests that names e, so that nothing but requests passes there; nil for none.
+// byPort is as Reading has it.
+func (s *Stack) only(e endpoint.Endpoint) (named *rule, byPort bool) {
+	for _, rules := range s.layers() {
+		for _, r := range rules {
+			if r.outward != nil && r.outward.http != nil && !byPort && r.outward.http.Names("http", e) {
+				named, byPort = r, r.outward.http.PlainPort() != 0
+			}
+		}
+	}
+	return named, byPort
 }
 
 // commonPorts are listened at where a rule opens every port, or what no line is about is

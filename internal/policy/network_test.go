@@ -367,8 +367,8 @@ func requestInput(text string) json.RawMessage {
 	return in
 }
 
-// TestSpelling: a path that no request has is refused, with the one that is meant; rules that were
-// stored before are about that.
+// TestSpelling: a path that no request has is a warning, with the one that is meant, and refused in a
+// request to the API. What denies or asks is about that path, what allows is about none.
 func TestSpelling(t *testing.T) {
 	for path, want := range map[string]string{
 		"/%e4%b8%ad*": `write "/%E4%B8%AD*"`, "/a%2fb*": `write "/a%2Fb*"`, "//x*": `write "/x*"`, "/./x*": `write "/x*"`, "/x/.": `write "/x/"`,
@@ -376,9 +376,16 @@ func TestSpelling(t *testing.T) {
 		"/x*": "", "/*": "", "/a%2Fb?c=%2f//*": "", "/.git/*": "", "/..*": "", "/v?/*": "",
 	} {
 		pattern := "* http://h.example" + path
-		_, err := Parse("rules.toml", []byte("[permission.http]\n\""+pattern+"\" = \"deny\"\n"))
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", path, err, want)
+		for _, action := range []string{"deny", "ask", "allow"} {
+			set, err := Parse("rules.toml", []byte("[permission.http]\n\""+pattern+"\" = \""+action+"\"\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			warnings := set.Warnings()
+			if (len(warnings) == 0) != (want == "") || want != "" && (warnings[0].Line != 2 || !strings.Contains(warnings[0].Message, want) ||
+				strings.Contains(warnings[0].Message, "allows nothing") != (action == "allow")) {
+				t.Errorf("%s %s: %v, want %q", action, path, warnings, want)
+			}
 		}
 		rules := []client.RuleOf{{Permission: "http", Pattern: pattern, Action: "deny"}}
 		if err := CheckSpelling("session", rules); (err == nil) != (want == "") {
@@ -395,6 +402,137 @@ func TestSpelling(t *testing.T) {
 	s := stackOf(t, "").With(Ceiling{"worktree", rules})
 	if v := s.Judge([]Request{requestOf(PermissionHTTP, "GET http://h.example//xy")}); v.Action != Deny {
 		t.Errorf("%+v", v)
+	}
+	s = stackOf(t, `[permission.network]
+"*" = "allow"
+[permission.http]
+"* http://h.example//x*" = "deny"
+"* http://h.example/a%2fb" = "ask"
+"* http://h.example/*" = "deny"
+"* http://h.example//ok*" = "allow"
+"* http://h.example/%%25" = "allow"
+"* http://i.example//x*" = "deny"
+"* http://i.example/a%2fb" = "ask"
+"* https://j.example/*" = "deny"
+"* https://j.example//*" = "allow"
+`)
+	for text, want := range map[string]Action{
+		"http://h.example/ok": Deny, "http://h.example//ok": Deny, "http://h.example/%25": Deny, "http://i.example/xy": Deny, "http://i.example//xy": Deny,
+		"http://i.example/a%2Fb": Ask, "http://i.example/a%2fb": Ask, "http://i.example/": Allow, "https://j.example/": Deny,
+	} {
+		if v := s.Judge([]Request{requestOf(PermissionHTTP, "GET "+text)}); v.Action != want {
+			t.Errorf("%s: %+v, want %s", text, v, want)
+		}
+	}
+	if v := s.Judge([]Request{requestOf(PermissionNetwork, "j.example:443")}); v.Action != Deny {
+		t.Errorf("a line that allows nothing opens %+v", v)
+	}
+}
+
+// TestAddressOfRequests: a line of http is about hosts as they are written; one with an address, or with
+// what was meant for a CIDR, is a warning that says what to write.
+func TestAddressOfRequests(t *testing.T) {
+	for pattern, want := range map[string]string{
+		"* http://12.0.0.5/secret*": `network for "12.0.0.5"`, "* http://10.0.0.0/8*": `network for "10.0.0.0/8"`, "GET http://10.1.0.0:8080/16/*": `network for "10.1.0.0/16"`,
+		"* http://10.1.2.3/8": `network for "10.1.2.3"`, "* http://[2001:db8::]/32*": `network for "[2001:db8::/32]"`, "* http://[2001:db8::1]/": `network for "[2001:db8::1]"`,
+		"* http://a.example/8*": "", "*": "", "* http://*/8": "",
+	} {
+		for _, action := range []Action{Deny, Ask, Allow} {
+			set, err := Parse("rules.toml", []byte("[permission.http]\n\""+pattern+"\" = \""+string(action)+"\"\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := want
+			if action == Allow && !strings.Contains(want, "/") {
+				want = "" // it says what it opens
+			}
+			if got := set.Warnings(); (len(got) == 0) != (want == "") || want != "" && !strings.Contains(got[0].Message, want) {
+				t.Errorf("%s %s: %v, want %q", action, pattern, got, want)
+			}
+		}
+	}
+}
+
+// TestDoubts: rules of a session or a worktree that cannot do what they say have their warnings.
+func TestDoubts(t *testing.T) {
+	rules, err := CheckRules("session", []client.RuleOf{
+		{Permission: "bash", Pattern: "git *", Action: "deny"},
+		{Permission: "http", Pattern: "* https://a.example/*", Action: "deny"},
+		{Permission: "http", Pattern: "* http://a.example/*", Action: "deny"},
+		{Permission: "http", Pattern: "* http://10.0.0.0/8*", Action: "deny"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := Doubts(rules)
+	if len(got) != 2 || !strings.HasPrefix(got[0], `session rule 2: http "* https://a.example/*" is about https`) || !strings.HasPrefix(got[1], "session rule 4: ") {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestExplainedHTTPS: a request by https is explained as what holds for the connection, with the line that
+// closes it; tests that an earlier version passed by the text of such a request are warnings.
+func TestExplainedHTTPS(t *testing.T) {
+	const rules = `[permission.network]
+"*" = "allow"
+"*:8443" = "allow"
+[permission.http]
+"*" = "deny"
+"* https://closed.example/*" = "ask"
+"* https://closed.example/ok/*" = "allow"
+"* http://only.example:8443/*" = "allow"
+`
+	s := stackOf(t, rules)
+	for text, want := range map[string]string{
+		"http GET https://closed.example/ok/x": "deny rules.toml:6", "http GET https://closed.example/": "deny rules.toml:6", "http GET https://a.example/x": "allow default",
+		"http GET https://only.example/": "allow default", "http GET https://only.example:8443/": "deny rules.toml:8", "http GET https://a.example:80/": "deny default",
+		"http GET http://a.example/": "deny rules.toml:5", "network closed.example:443": "deny rules.toml:6",
+	} {
+		permission, what, _ := strings.Cut(text, " ")
+		q := requestOf(permission, what)
+		e := s.Explain([]Request{q})[0]
+		if got := e.Action + " " + e.Rule; got != want || string(s.JudgeOne(&q).Action) != e.Action {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+		var winners []string
+		for _, m := range e.Matches {
+			if m.Winner {
+				winners = append(winners, m.Source)
+			}
+		}
+		if _, rule, _ := strings.Cut(want, " "); rule != SourceDefault && !slices.Equal(winners, []string{rule}) || rule == SourceDefault && winners != nil {
+			t.Errorf("%s: the winners are %q, want %s", text, winners, want)
+		}
+	}
+	try := func(tool, request, expect string) (warnings int, err error) {
+		set, err := Parse("rules.toml", []byte(rules+"[[test]]\ntool = \""+tool+"\"\ninput = "+request+"\nexpect = \""+expect+"\"\n"))
+		if err != nil {
+			return 0, err
+		}
+		for _, w := range set.Warnings() {
+			if strings.Contains(w.Message, "test: ") {
+				warnings++
+			}
+		}
+		return warnings, nil
+	}
+	for _, tt := range []struct {
+		tool, request, expect string
+		warnings              int
+		fails                 bool
+	}{
+		{"http", `{request = "GET https://closed.example/ok/x"}`, "allow", 1, false},
+		{"http", `{request = "GET https://closed.example/x"}`, "ask", 1, false},
+		{"http", `{request = "GET https://closed.example/x"}`, "allow", 0, true},
+		{"http", `{request = "GET https://closed.example/x"}`, "deny", 0, false},
+		{"http", `{request = "GET https://a.example/x"}`, "deny", 1, false},
+		{"network", `{address = "closed.example:443"}`, "allow", 1, false},
+		{"network", `{address = "closed.example:443"}`, "ask", 0, true},
+		{"http", `{request = "GET http://a.example/x"}`, "allow", 0, true},
+	} {
+		if n, err := try(tt.tool, tt.request, tt.expect); n != tt.warnings || (err != nil) != tt.fails {
+			t.Errorf("%+v: %d warnings, %v", tt, n, err)
+		}
 	}
 }
 

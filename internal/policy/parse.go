@@ -241,11 +241,7 @@ func (p *parser) add(rules []*rule, n *tomltext.Node, path []string, r Rule) []*
 // newRule checks a rule and compiles it; nil when something is wrong with it.
 func (p *parser) newRule(n *tomltext.Node, what string, r Rule) *rule {
 	ok := true
-	errs := checkRule(&r)
-	if err := spelling(&r); err != nil && !p.narrow { // a worktree's may be stored
-		errs = append(errs, err)
-	}
-	for _, err := range errs {
+	for _, err := range checkRule(&r) {
 		p.problem(n, "%s: %v", what, err)
 		ok = false
 	}

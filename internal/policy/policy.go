@@ -88,6 +88,9 @@ type Request struct {
 	// dialled: to is an address to dial, which lines with addresses decide. plain: http is read as
 	// by a lenient server.
 	dialled, plain bool
+	// written: it is judged as if requests by https could be read, as [[test]]s of earlier versions
+	// have it.
+	written bool
 }
 
 // SourceDefault is the Rule.Source of what holds without a configuration.

@@ -78,6 +78,7 @@ type decision struct {
 	rule   *rule // the deciding one; nil where none matched
 	reason string
 	layer  string // of the deciding rule
+	unread bool   // it is about what cannot be read, and rule may be about something else
 }
 
 // JudgeOne gives the verdict on one request.
@@ -121,6 +122,9 @@ func (s *Stack) decide(q *Request) decision {
 
 // decideAs is decide, with the reading of the request that it is about.
 func (s *Stack) decideAs(q *Request) (decision, *Request) {
+	if d, ok := s.byHTTPS(q); ok {
+		return d, q
+	}
 	d, as := s.decideOne(q), q
 	if q.Variables != "" {
 		plain := *q
@@ -160,7 +164,7 @@ func (s *Stack) decideOne(q *Request) decision {
 		d = decision{action: Allow, layer: layerRules}
 	}
 	if r := decider(s.list, s.above, q); r != nil {
-		d = decision{r.Action, r, r.Reason, layerRules}
+		d = decision{action: r.Action, rule: r, reason: r.Reason, layer: layerRules}
 		if q.Confined && r.Source == SourceDefault {
 			d.action = Allow
 		}
@@ -171,7 +175,7 @@ func (s *Stack) decideOne(q *Request) decision {
 	for i := range s.ceilings {
 		c := &s.ceilings[i]
 		if r := decider(c.rules, 0, q); r != nil && readrule.Strictness(r.Action) > readrule.Strictness(d.action) {
-			d = decision{r.Action, r, r.Reason, c.name}
+			d = decision{action: r.Action, rule: r, reason: r.Reason, layer: c.name}
 		}
 	}
 	switch {
@@ -182,7 +186,7 @@ func (s *Stack) decideOne(q *Request) decision {
 	}
 	if d.action == Ask {
 		if r := s.remembered(q); r != nil {
-			return decision{Allow, r, r.Reason, layerSaved}
+			return decision{action: Allow, rule: r, reason: r.Reason, layer: layerSaved}
 		}
 	}
 	if d.action == Ask && s.headless != "" {

@@ -118,13 +118,32 @@ func (p *parser) try(tools *tool.Registry, e *expectation, work *int) error {
 		return nil
 	}
 	v := stack.Judge(requests)
+	failed := e.met(&v)
+	if failed == "" {
+		return nil
+	}
+	err = fmt.Errorf("%s %s is %s by %s, want %s", e.tool, plain.Cut(string(input), 200), v.Action, v.By(), failed)
+	if ok { // a file that an earlier version took has to load: it judged requests by https, which it could not read either
+		for i := range requests {
+			requests[i].written = true
+		}
+		if was := stack.Judge(requests); e.met(&was) == "" {
+			p.warn(e.at.Line, "test: %v: %s", err, reasonUnread)
+			return nil
+		}
+	}
+	return err
+}
+
+// met says what an expectation wants instead of a verdict; "" where it is met.
+func (e *expectation) met(v *Verdict) string {
 	switch {
 	case v.Action != e.want:
-		return fmt.Errorf("%s %s is %s by %s, want %s", e.tool, plain.Cut(string(input), 200), v.Action, v.By(), e.want)
+		return string(e.want)
 	case e.rule != "" && e.rule != v.Pattern:
-		return fmt.Errorf("%s %s is %s by %s, want the rule %s", e.tool, plain.Cut(string(input), 200), v.Action, v.By(), e.rule)
+		return "the rule " + e.rule
 	}
-	return nil
+	return ""
 }
 
 // refused puts the words of a call that no session would take on one line.

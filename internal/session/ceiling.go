@@ -95,6 +95,28 @@ func (dm *daemon) readWorktreeRules(ctx context.Context, s *Session) error {
 	return s.write("", func(row *store.Session) error { row.WorktreeRules = string(text); return nil })
 }
 
+// maxDoubts bounds the notes about rules that a session begins with.
+const maxDoubts = 5
+
+// doubtsOf are notes about rules of a session and its worktree that cannot do what they say. Without a
+// network there is nothing for them to do.
+func doubtsOf(row *store.Session) []string {
+	ceilings, err := judge.Ceilings(row)
+	if err != nil || row.Network.Mode != client.NetworkRules {
+		return nil
+	}
+	var all []string
+	for _, c := range ceilings {
+		for _, doubt := range policy.Doubts(c.Rules) {
+			all = append(all, plain.Cut(doubt, call.MaxNote))
+		}
+	}
+	if more := len(all) - maxDoubts; more > 0 {
+		all = append(all[:maxDoubts], fmt.Sprintf("and %d more rules that cannot do what they say", more))
+	}
+	return all
+}
+
 // badWorktreeRules refuses a session whose worktree has rules that do not hold;
 // nil for no error.
 func badWorktreeRules(name string, err error) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/needs"
+	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -173,5 +174,28 @@ func TestRulesOfASession(t *testing.T) {
 	}
 	if c := h.call(s.ID, writeCall("x")); c.Error == nil || !strings.Contains(c.Error.Message, "explore") {
 		t.Errorf("after the patch: %+v", c.Error)
+	}
+}
+
+// TestDoubtsAreNotes: rules of a session or its worktree that cannot do what they say are notes of one
+// that has a network, a few of them.
+func TestDoubtsAreNotes(t *testing.T) {
+	t.Parallel()
+	row := &store.Session{WorktreeRules: "[permission.http]\n\"* http://h.example//x*\" = \"deny\"\n"}
+	row.Worktree.Target = "/workspace"
+	row.Request.Permission = []client.RuleOf{{Permission: "http", Pattern: "* https://h.example/*", Action: "deny"}}
+	if got := doubtsOf(row); got != nil {
+		t.Errorf("without a network: %q", got)
+	}
+	row.Network.Mode = client.NetworkRules
+	got := doubtsOf(row)
+	if len(got) != 2 || !strings.HasPrefix(got[0], "session rule 1: ") || !strings.HasPrefix(got[1], "/workspace/.toold/policy.toml:2: ") {
+		t.Errorf("%q", got)
+	}
+	for range 10 {
+		row.Request.Permission = append(row.Request.Permission, row.Request.Permission[0])
+	}
+	if got = doubtsOf(row); len(got) != maxDoubts+1 || !strings.HasPrefix(got[maxDoubts], "and 7 more") {
+		t.Errorf("%q", got)
 	}
 }

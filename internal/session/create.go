@@ -328,7 +328,7 @@ func (l *life) start(ctx context.Context, s *Session, pl *plan) error {
 		if pl.git != nil && pl.git.Note != "" {
 			pl.notes = append(pl.notes, pl.git.Note)
 		}
-		r.Notes = slices.Concat(pl.notes, checkpointNote(s), s.sb.Notes(), w.Notes)
+		r.Notes = slices.Concat(pl.notes, doubtsOf(r), checkpointNote(s), s.sb.Notes(), w.Notes)
 		return nil
 	})
 	if err != nil {

@@ -115,12 +115,15 @@ func TestRealNetwork(t *testing.T) {
 	set := *m.settings.Load()
 	set.Network.Mode = client.NetworkRules
 	m.Reload(set)
-	s, err := m.Create(t.Context(), mounter, client.SessionCreate{})
+	s, err := m.Create(t.Context(), mounter, client.SessionCreate{Permission: []client.RuleOf{{Permission: "http", Pattern: "* https://h.example/*", Action: "deny"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.Network.Mode != client.NetworkRules {
 		t.Skipf("no network here: %q", s.Notes)
+	}
+	if !slices.ContainsFunc(s.Notes, func(n string) bool { return strings.HasPrefix(n, "session rule 1: http ") }) {
+		t.Errorf("no note says that its rule is about what cannot be read: %q", s.Notes)
 	}
 	c := realCall(t, m, s.ID, "bash", object{"command": "exec 3<>/dev/tcp/192.0.2.1/443 && cat <&3"})
 	if !strings.Contains(c.Output, "network: 192.0.2.1:443 was denied by ") {
