@@ -39,6 +39,9 @@ func (t tail) finish(o *outcome) {
 	t.c.stream.Flush(t.c.out.Offset())
 	t.judge.Answered(&row.Call)
 	t.spending.printed.Add(t.c.out.Offset())
+	if t.c.opened.close() || t.c.profile != t.place.Row().Profile {
+		t.judge.Anew() // what it opened goes by the session's own rules now
+	}
 	t.slots.uncount(&t.c.seat) // who hears of the end, and be it as an event, may make the next call
 	t.telling.RLock()
 	t.c.mu.Lock()

@@ -1,6 +1,8 @@
 package call
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/toold/toold/internal/call/remark"
@@ -12,6 +14,7 @@ type opened struct {
 	mu     sync.Mutex // guards the fields below
 	asked  map[string]chan struct{}
 	said   map[string]bool // what somebody has answered: whether it is allowed
+	over   bool            // the call: what was said holds no more
 	denied remark.Denials
 }
 
@@ -37,18 +40,34 @@ func (o *opened) begin(key string) (allowed, answered bool, other <-chan struct{
 func (o *opened) allowed(key string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.said[key]
+	return o.said[key] && !o.over
 }
 
-// end says how the asking ended that begin has begun. Only an answer holds for the call.
-func (o *opened) end(key string, allowed, answered bool) {
+// end says how the asking ended that begin has begun. Only an answer holds for the call, and none
+// once that is over.
+func (o *opened) end(key string, allowed, answered bool) (holds bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	close(o.asked[key])
 	delete(o.asked, key)
-	if answered {
+	if answered && !o.over {
 		o.said[key] = allowed
 	}
+	return answered && !o.over
+}
+
+// close says that the call is over, and whether somebody has allowed something until then.
+func (o *opened) close() (allowed bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.over = true
+	return slices.Contains(slices.Collect(maps.Values(o.said)), true)
+}
+
+func (o *opened) closed() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.over
 }
 
 func (o *opened) block(n remark.Denial) {

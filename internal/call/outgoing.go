@@ -50,14 +50,28 @@ func (c *Call) runs() bool {
 	return c.started
 }
 
-// caller is the call of those that o names which is still there; nil for none.
-func (g *Group) caller(o *Outgoing) *Call {
-	for _, id := range o.Calls {
-		if c, ok := g.live.find(id); ok && c.at == g.site && c.def != nil {
+// caller is the first of these calls which is not over; nil for none.
+func (g *Group) caller(calls []string) *Call {
+	for _, id := range calls {
+		if c, ok := g.live.find(id); ok && c.at == g.site && c.def != nil && !c.opened.closed() {
 			return c
 		}
 	}
 	return nil
+}
+
+// Stack gives the rules of the moment for a connection that these calls may have opened: those of
+// the profile which the call began with, and of the session's once it is over. nil where
+// everything is denied.
+func (g *Group) Stack(calls []string) *policy.Stack {
+	return g.judge.Rules(g.profileOf(g.caller(calls))).Stack()
+}
+
+func (g *Group) profileOf(c *Call) string {
+	if c == nil {
+		return g.place.Row().Profile
+	}
+	return c.profile
 }
 
 // Outgoing says whether a connection or a request may pass. Where the rules ask, it waits for
@@ -65,13 +79,12 @@ func (g *Group) caller(o *Outgoing) *Call {
 // all calls of the session: any program can pass a socket to those of other calls, so an answer
 // for one call alone would say what does not hold.
 func (g *Group) Outgoing(ctx context.Context, o *Outgoing) policy.Verdict {
-	c := g.caller(o)
-	profile, by := g.place.Row().Profile, auth.Principal{Tenant: g.tenant.Name}
-	shown := &client.Call{SessionID: g.id}
+	c := g.caller(o.Calls)
+	by, shown := auth.Principal{Tenant: g.tenant.Name}, &client.Call{SessionID: g.id}
 	if c != nil {
-		profile, by, shown = c.profile, c.by, c.snapshot()
+		by, shown = c.by, c.snapshot()
 	}
-	j := g.judge.Outgoing(profile, o.Request)
+	j := g.judge.Outgoing(g.profileOf(c), o.Request)
 	switch v := &j.Verdict; {
 	case o.Learn && v.Action == policy.Deny && v.Rule == policy.SourceDefault:
 		v.Action, v.Rule, v.Reason = policy.Allow, RuleLearn, "no line is about it"
@@ -118,7 +131,9 @@ func (g *Group) askOnce(ctx context.Context, c *Call, j *judge.Judgement, o *Out
 			return refused(j.Verdict, "the same was asked about just now, and not allowed")
 		default:
 			v, answered := asking{&g.steps, c}.askOutgoing(ctx, j, o)
-			c.opened.end(key, v.Action == policy.Allow, answered)
+			if holds := c.opened.end(key, v.Action == policy.Allow, answered); answered && !holds && v.Action == policy.Allow {
+				return refused(v, "it was allowed when the call was over")
+			}
 			return v
 		}
 		select {

@@ -78,7 +78,7 @@ func (r *ruled) gate(t *testing.T) *rulesgate.Gate {
 	t.Cleanup(func() { _ = st.Close() })
 	g := rulesgate.New(rulesgate.Config{
 		Session: "ses_test", Tenant: "default", Calls: r, Store: st, Log: slog.New(slog.DiscardHandler),
-		Stack: r.stack.Load, Revision: r.rev.Load,
+		Stack: func([]string) *policy.Stack { return r.stack.Load() }, Revision: r.rev.Load,
 		Closed: func() string { return "" }, Learn: func() bool { return false },
 		Observe: func(string, int64, int64, time.Duration) {},
 	})

@@ -27,8 +27,15 @@ type revision struct {
 	until  time.Time // that what was saved holds; zero: until it changes
 }
 
+// Anew moves the revision: whose rules hold for what is open may be another's now.
+func (j *Judge) Anew() {
+	j.revision.mu.Lock()
+	defer j.revision.mu.Unlock()
+	j.revision.config = nil
+}
+
 // Revision changes with the rules of the session: those of the file, and what approvers have saved,
-// taken back, or allowed until now.
+// taken back, or allowed until now; and with Anew.
 func (j *Judge) Revision() uint64 {
 	c, saved, now := j.court.config.Load(), j.court.saved.Version(), time.Now()
 	r := &j.revision

@@ -129,7 +129,7 @@ func (n network) openNames(session string) (*os.File, error) {
 func (n network) gateOf(s *Session) *gate.Gate {
 	return gate.New(gate.Config{
 		Session: s.id, Tenant: s.tenant.Name, Calls: s.calls, Store: n.roster.store, Log: s.log,
-		Stack:    func() *policy.Stack { return s.judge.Rules(s.Row().Profile).Stack() },
+		Stack:    s.calls.Stack,
 		Revision: s.judge.Revision, Closed: n.closed(s.tenant.Name),
 		Learn: func() bool { return n.roster.settings.Load().network(s.tenant.Name).Learn },
 		Observe: func(verdict string, up, down int64, dial time.Duration) {

@@ -199,3 +199,113 @@ func TestNetworkTakenBack(t *testing.T) {
 		t.Errorf("after it gives one again: %q", why)
 	}
 }
+
+// TestOnceEndsWithTheCall: what was allowed once does not stand when the call is over that it was for,
+// though another one has the socket; the revision says that what is open is to be judged again.
+func TestOnceEndsWithTheCall(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, "[permission]\nbash = \"allow\"\nnetwork = \"ask\"\n")
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	one, two, idle := h.background(s.ID, "echo one; hold"), h.background(s.ID, "echo two; hold"), h.background(s.ID, "echo idle; hold")
+	live := h.m.live()[0]
+	to, err := endpoint.Parse("example.com:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	judged := func(standing bool) policy.Action {
+		return live.calls.Outgoing(t.Context(), &call.Outgoing{Request: policy.Connection(to), Calls: []string{one.ID, two.ID}, Standing: standing}).Action
+	}
+	end := func(id string) {
+		if _, err := h.m.calls.AbortCall(t.Context(), alice, id); err != nil {
+			t.Fatal(err)
+		}
+		h.finished(id)
+	}
+	verdict := make(chan policy.Action, 1)
+	go func() { verdict <- judged(false) }()
+	testrig.Eventually(t, "somebody is asked", func() bool { return len(h.pending()) == 1 })
+	h.answer(&h.pending()[0], once)
+	if v := <-verdict; v != policy.Allow || judged(true) != policy.Allow {
+		t.Errorf("allowed once: %s", v)
+	}
+	before := live.judge.Revision()
+	end(idle.ID)
+	if live.judge.Revision() != before {
+		t.Error("the end of a call for which nothing was allowed has all judged again")
+	}
+	end(one.ID)
+	if live.judge.Revision() == before {
+		t.Error("the end of the call that something was allowed for has nothing judged again")
+	}
+	if v := judged(true); v != policy.Deny {
+		t.Errorf("what was allowed for a call that is over: %s", v)
+	}
+}
+
+// TestProfileChanged: a connection goes by the rules of the profile that its call began with, and of the
+// session's once that is over: each change of these has what is open judged again.
+func TestProfileChanged(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, `[permission]
+bash = "allow"
+[permission.network]
+"*" = "allow"
+[profile.strict.permission.network]
+"*" = "deny"
+"10.0.0.0/8" = "deny"
+[profile.strict.permission.http]
+"* http://example.com/*" = "deny"
+"* https://example.com/*" = "deny"
+`)
+	h.open()
+	s := h.create(alice, client.SessionCreate{Profile: "strict"})
+	live := h.m.live()[0]
+	to, err := endpoint.Parse("example.com:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner, err := endpoint.Parse("10.1.1.1:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	strict := func(calls ...string) bool {
+		t.Helper()
+		connection := live.calls.Outgoing(t.Context(), &call.Outgoing{Request: policy.Connection(to), Calls: calls, Standing: true}).Action == policy.Deny
+		stack, address := live.calls.Stack(calls), policy.Address(inner)
+		if reads := stack.Reads(to).TLS != nil; reads != connection || (stack.JudgeOne(&address).Action == policy.Deny) != connection {
+			t.Errorf("%q: one is judged by other rules than the other", calls)
+		}
+		return connection
+	}
+	patch := func(profile string) {
+		t.Helper()
+		before := live.judge.Revision()
+		if _, err := h.m.Patch(t.Context(), alice, s.ID, client.SessionPatch{Profile: &profile}); err != nil {
+			t.Fatal(err)
+		}
+		if live.judge.Revision() == before {
+			t.Errorf("the profile is %s, and nothing is judged again", profile)
+		}
+	}
+	c := h.background(s.ID, "hold")
+	if !strict() || !strict(c.ID) {
+		t.Error("the rules do not hold")
+	}
+	patch("build")
+	if strict() || !strict(c.ID) {
+		t.Error("the session's rules are the old ones, or the call's are not")
+	}
+	before := live.judge.Revision()
+	if _, err := h.m.calls.AbortCall(t.Context(), alice, c.ID); err != nil {
+		t.Fatal(err)
+	}
+	h.finished(c.ID)
+	if live.judge.Revision() == before || strict(c.ID) {
+		t.Error("the call is over, and its rules hold")
+	}
+	patch("strict")
+	if !strict() || !strict(c.ID) {
+		t.Error("what a call that is over has opened goes by other rules than the session's")
+	}
+}

@@ -125,7 +125,7 @@ func (m *Manager) Patch(ctx context.Context, p auth.Principal, id string, r clie
 			return nil, err
 		}
 	}
-	before := s.toolSet()
+	before, profile := s.toolSet(), s.Row().Profile
 	err = s.write(client.EventSessionUpdated, func(row *store.Session) error {
 		row.Labels = patched(row.Labels, r.Labels)
 		if r.Profile != nil {
@@ -139,6 +139,10 @@ func (m *Manager) Patch(ctx context.Context, p auth.Principal, id string, r clie
 	})
 	if err != nil {
 		return nil, m.internal("change session "+s.id, err)
+	}
+	if s.Row().Profile != profile {
+		s.judge.Anew()
+		s.rulesChanged(m.settings.Load().network(s.tenant.Name).TLS)
 	}
 	s.tellTools(before)
 	wake(s)

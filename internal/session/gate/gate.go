@@ -35,8 +35,9 @@ type Calls interface {
 type Config struct {
 	Session, Tenant string
 	Calls           Calls
-	// Stack gives the rules of the moment; nil where everything is denied.
-	Stack func() *policy.Stack
+	// Stack gives the rules of the moment for a connection that these calls may have opened; nil
+	// where everything is denied.
+	Stack func(calls []string) *policy.Stack
 	// Revision changes with the rules.
 	Revision func() uint64
 	// Closed says why the session has no network any more; "" while it has.
@@ -106,7 +107,7 @@ func address(r *egress.Request) policy.Request {
 
 // Opens implements egress.Gate. Where nobody has named an address, it has to be public.
 func (g *Gate) Opens(r egress.Request) (egress.Verdict, egress.Opening) {
-	st := g.cfg.Stack()
+	st := g.cfg.Stack(r.Calls)
 	if st == nil {
 		return egress.Verdict{}, egress.Refused
 	}
@@ -127,7 +128,7 @@ func (g *Gate) Opens(r egress.Request) (egress.Verdict, egress.Opening) {
 // Reads implements egress.Gate.
 func (g *Gate) Reads(r egress.Request) egress.Reading {
 	host, err := endpoint.ParseHost(r.Host)
-	st := g.cfg.Stack()
+	st := g.cfg.Stack(r.Calls)
 	if err != nil || st == nil {
 		return egress.Reading{Requests: true, Only: true} // it is denied anyway
 	}

@@ -58,7 +58,7 @@ func newGate(t *testing.T, rules string) (*Gate, *fakeCalls, *store.Store, map[s
 	f, counts := &fakeCalls{}, make(map[string]int)
 	g := New(Config{
 		Session: "ses_1", Tenant: "default", Calls: f, Store: st, Log: slog.New(slog.DiscardHandler),
-		Stack: func() *policy.Stack { return stack }, Learn: func() bool { return false },
+		Stack: func([]string) *policy.Stack { return stack }, Learn: func() bool { return false },
 		Revision: func() uint64 { return 1 }, Closed: func() string { return "" },
 		Observe: func(verdict string, up, down int64, _ time.Duration) { counts[verdict]++ },
 	})
