@@ -22,7 +22,7 @@ const (
 )
 
 // maxFirst bounds what is read until the kind is known. A line that is longer is taken for a
-// request's, which is then refused.
+// request's, and so are as many blank ones, which is then refused.
 const maxFirst = 4 << 10
 
 // readFirst reads until the kind of a connection is known, and gives what it has read. An error
@@ -55,7 +55,7 @@ func kindOf(first []byte) kind {
 	line := behind(first, func(c byte) bool { return isBlank(c) || c == '\n' })
 	method := bytes.IndexFunc(line, func(r rune) bool { return !isToken(r) })
 	switch {
-	case method < 0 && len(line) < maxFirst:
+	case method < 0 && len(first) < maxFirst:
 		return none // "" too
 	case method == 0, method > 0 && !isBlank(line[method]):
 		return other

@@ -12,7 +12,7 @@ func TestKindOf(t *testing.T) {
 	for text, want := range map[string]kind{
 		"GET / HTTP/1.1\r\n\r\n": request, "\r\n\n GET": other, "\r\n\nGET / HTTP/1.1\r\n": request, "get /x http/1.1\n": request, "FOO\t/x\n": request,
 		"GET http://h.example/ HTTP/1.1\r\n": request, "OPTIONS * HTTP/1.1\r\n": request, "CONNECT h.example:1 HTTP/1.1\r\n": request, "PRI * HTTP/2.0\r\n": request,
-		"GET /0.9\n": request, "GET   /x HTTP/1.1\n": request, strings.Repeat("A", maxFirst): request, "A " + strings.Repeat("a", maxFirst): request,
+		"GET /0.9\n": request, "GET   /x HTTP/1.1\n": request, strings.Repeat("A", maxFirst): request, strings.Repeat("\n", maxFirst): request, "A " + strings.Repeat("a", maxFirst): request,
 		"SSH-2.0-OpenSSH_9.2 Debian\r\n": other, "EHLO mail.example\r\n": other, "0033git-upload-pack /p.git\x00host=h.example\x00": other, "0033git-upload-pack /p HTTP/1.1\n\x00": request, "GET /p\x00\r\n": request, "GET http://h.example/p": request,
 		"*1\r\n$4\r\nPING\r\n": other, "set key 0 0 1\r\n": other, "PING\r\n": other,
 		"OPTIONS rtsp://h.example/ RTSP/1.0\r\n": other, "\x00\x00\x00\x08\x04\xd2\x16\x2f": other, "{\"a\":1}\n": other,

@@ -382,7 +382,7 @@ for c, got in tunnels:
 c, got = ask(b"CONNECT public.trap.example:8081 HTTP/1.1\r\n\r\n", b"trapped")
 sent = 0
 try:
-    while sent < 1 << 24: sent += c.send(b"x" * (1 << 16))
+    while sent < 1 << 24: sent += c.send((b"x" * 63 + b"\n") * (1 << 10))
     print("sent all")
 except OSError: print("cut off")
 `
