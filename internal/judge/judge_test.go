@@ -30,11 +30,15 @@ type memory struct {
 	version uint64
 	rules   []policy.Rule
 	until   time.Time
+	ends    map[string]time.Time // until, of these profiles
 }
 
 func (m *memory) Version() uint64 { return m.version }
 
-func (m *memory) RulesOf(string, string, string, time.Time) ([]policy.Rule, time.Time) {
+func (m *memory) RulesOf(_, _, profile string, _ time.Time) ([]policy.Rule, time.Time) {
+	if end, ok := m.ends[profile]; ok {
+		return m.rules, end
+	}
 	return m.rules, m.until
 }
 
@@ -328,5 +332,21 @@ func TestPlaces(t *testing.T) {
 				t.Errorf("%s of the %s: not known which file it is: %v", name, of, unknown)
 			}
 		}
+	}
+}
+
+// TestRevisionOfAnotherProfile: what was saved for a profile that a call began with ends too, though the
+// session has another by now.
+func TestRevisionOfAnotherProfile(t *testing.T) {
+	b := newBench(t)
+	b.row.Profile = "strict"
+	b.saved.ends = map[string]time.Time{"build": time.Now()}
+	before := b.Revision()
+	if b.Revision() != before {
+		t.Error("nothing was given to anybody that has ended, and the revision has moved")
+	}
+	b.Rules("build")
+	if b.Revision() == before {
+		t.Error("what was saved for another profile has ended, and the revision has not moved")
 	}
 }

@@ -24,7 +24,19 @@ type revision struct {
 	n      uint64
 	config *Config
 	saved  uint64
-	until  time.Time // that what was saved holds; zero: until it changes
+	until  time.Time // that what was saved holds, for whichever profile; zero: until it changes
+}
+
+// holds notes how long rules hold that were given to somebody.
+func (r *revision) holds(until time.Time) {
+	if until.IsZero() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.until.IsZero() || until.Before(r.until) {
+		r.until = until
+	}
 }
 
 // Anew moves the revision: whose rules hold for what is open may be another's now.

@@ -228,6 +228,7 @@ func (j *Judge) Rules(profile string) *Rules {
 	now := time.Now()
 	if r := j.last.Load(); r != nil && r.config == c && r.profile == profile && r.saved == saved &&
 		(r.until.IsZero() || now.Before(r.until)) {
+		j.revision.holds(r.until)
 		return r
 	}
 	row := j.row()
@@ -238,6 +239,7 @@ func (j *Judge) Rules(profile string) *Rules {
 		var rules []policy.Rule
 		rules, r.until = j.court.saved.RulesOf(row.Tenant, row.ID, profile, now)
 		r.stack = base.With(ceilings...).Remember(rules)
+		j.revision.holds(r.until)
 	}
 	if final {
 		j.last.Store(r)
