@@ -39,8 +39,8 @@ func (t tail) finish(o *outcome) {
 	t.c.stream.Flush(t.c.out.Offset())
 	t.judge.Answered(&row.Call)
 	t.spending.printed.Add(t.c.out.Offset())
-	if t.c.opened.close() || t.c.profile != t.place.Row().Profile {
-		t.judge.Anew() // what it opened goes by the session's own rules now
+	if t.c.opened.close() || t.apart(t.c.profile) {
+		t.judge.Anew() // what it opened goes by the rules for another call now, or the session's own
 	}
 	t.slots.uncount(&t.c.seat) // who hears of the end, and be it as an event, may make the next call
 	t.telling.RLock()
@@ -77,6 +77,16 @@ func (t tail) finish(o *outcome) {
 	if o.recount && t.slots.open.Load() == 0 {
 		t.place.Killed()
 	}
+}
+
+// apart says whether the session, or a call that runs, goes by another profile than this one.
+func (t tail) apart(profile string) bool {
+	other := t.place.Row().Profile != profile
+	t.live.each(func(c *Call) bool {
+		other = other || c.at == t.site && c.profile != profile
+		return !other
+	})
+	return other
 }
 
 // store writes the end of the call.

@@ -88,7 +88,7 @@ func (g *Group) Outgoing(ctx context.Context, o *Outgoing) policy.Verdict {
 	switch v := &j.Verdict; {
 	case o.Learn && v.Action == policy.Deny && v.Rule == policy.SourceDefault:
 		v.Action, v.Rule, v.Reason = policy.Allow, RuleLearn, "no line is about it"
-	case v.Action == policy.Ask && c == nil:
+	case v.Action == policy.Ask && c == nil && !o.Standing:
 		v.Action, v.Pending = policy.Deny, nil
 		v.Reason = policy.Join(v.Reason, "it would be asked about, and no call is running for which it could be")
 	}
