@@ -114,8 +114,8 @@ func TestRequestsOfSeveralHosts(t *testing.T) {
 	var records []func() // to check when all is over
 	for i := range testrig.Rounds(200) {
 		text := lines()
-		s := stackOf(t, text)
-		rules.set(s)
+		s := laws{Stack: stackOf(t, text)}
+		rules.set(s.Stack)
 		call.Store(int64(i))
 		v := &conversation{Conn: r.mustDial("127.0.0.1:3128")}
 		v.Reader = bufio.NewReader(v.Conn)
@@ -124,7 +124,7 @@ func TestRequestsOfSeveralHosts(t *testing.T) {
 		asked, failed := 0, false
 		want := func(c *try) bool {
 			if len(hosts) == 0 || c.endpoint() != hosts[len(hosts)-1].endpoint() || c.way == "CONNECT" {
-				hosts, connected = append(hosts, c), append(connected, allows(s, policy.Connection(c.endpoint())))
+				hosts, connected = append(hosts, c), append(connected, s.allows(policy.Connection(c.endpoint())))
 			}
 			if c.way != "CONNECT" {
 				asked++
@@ -150,8 +150,8 @@ func TestRequestsOfSeveralHosts(t *testing.T) {
 			if got {
 				next := lines()
 				unread := c.unread(s)
-				s = stackOf(t, next)
-				rules.set(s)
+				s.Stack = stackOf(t, next)
+				rules.set(s.Stack)
 				r.net.Rejudge()
 				f.goOn("passed")
 				wanted := c.passes(s, 0, true) && (!unread || c.unread(s))
