@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,15 +70,22 @@ func (s *auditTailCommand) run(ctx context.Context, args []string) error {
 	if len(last) == 0 && s.lines > 0 {
 		s.say("the log %s has no records yet", line(current(files)))
 	}
+	show := s.show
+	if s.outTTY && s.format == formatTable {
+		if err := s.table(true, last...); err != nil {
+			return err
+		}
+		show, last = func(l record.Line) error { return s.table(false, l) }, nil
+	}
 	for _, l := range last {
-		if err := s.show(l); err != nil {
+		if err := show(l); err != nil {
 			return err
 		}
 	}
 	if !s.follow {
 		return nil
 	}
-	err = t.follow(ctx, s.show)
+	err = t.follow(ctx, show)
 	if interruption(ctx) != nil {
 		return nil // Ctrl-C is how --follow ends
 	}
@@ -242,37 +251,81 @@ func auditTool(r *record.Record) string {
 	return r.Tool
 }
 
-// auditText is a record for people.
-func auditText(r *record.Record) string {
-	parts := []string{r.Time.Local().Format(time.DateTime), fmt.Sprintf("%-8s", r.Kind)}
-	switch {
-	case r.Tampered != nil:
-		parts = append(parts, fmt.Sprintf("%s, after record %d", r.Tampered.What, r.Tampered.LastRecord))
-	case r.Torn != nil:
-		parts = append(parts, "the log ended with "+plain.Count(r.Torn.Bytes, "byte", "bytes")+" of a record")
-	case r.Gap != nil:
-		parts = append(parts, fmt.Sprintf("not written since %s: %d refused, %d lost: %s", r.Gap.Since.Local().Format(time.DateTime), r.Gap.Refused, r.Gap.Lost, r.Gap.Error))
-	default:
-		result := r.Verdict
-		if r.Kind == record.KindFinished {
-			result = r.Status
-			if r.AgentReported != nil && r.AgentReported.IsError {
-				result = "failed"
-			}
-			if r.Code != "" {
-				result = r.Code
-			}
+// table prints records for a terminal, a row each; head: with the names of its columns.
+func (s *auditTailCommand) table(head bool, lines ...record.Line) error {
+	records := make([]*record.Record, len(lines))
+	layout := time.TimeOnly
+	for i, l := range lines {
+		r, err := auditRecord(l)
+		if err != nil {
+			return err
 		}
-		parts = append(parts, fmt.Sprintf("%-9s", result), auditTool(r), r.Tenant)
-		if r.Peer != nil {
-			parts = append(parts, fmt.Sprintf("uid=%d", r.Peer.UID))
-		}
-		parts = append(parts, r.Session, r.Call)
-		for _, f := range []struct{ name, value string }{{"rule", r.Rule}, {"by", r.Approver}, {"reason", r.Reason}} {
-			if f.value != "" {
-				parts = append(parts, f.name+"="+f.value)
-			}
+		records[i] = r
+		if r.Time.Local().Format(time.DateOnly) != time.Now().Format(time.DateOnly) {
+			layout = time.Stamp
 		}
 	}
-	return line(strings.Join(parts, "  "))
+	if len(records) == 0 {
+		return nil
+	}
+	t := s.newTable("", "TIME", "RESULT", "WHAT", "CALL", "MORE")
+	t.ids, t.wraps = []int{3}, true
+	if !head {
+		t.rows, t.headers = nil, 0
+	}
+	for _, r := range records {
+		f := auditFields(r)
+		more := slices.Concat(f.who, f.why)
+		if r.Call == "" && r.Session != "" {
+			more = slices.Insert(more, 0, r.Session)
+		}
+		t.row(r.Time.Local().Format(layout), cmp.Or(f.result, string(r.Kind)), f.what, r.Call, strings.Join(more, " "))
+	}
+	return s.print(view{text: t.write})
+}
+
+// auditShown is what of a record is shown to people, beside its time, session and call.
+type auditShown struct {
+	result, what string
+	who, why     []string
+}
+
+func auditFields(r *record.Record) auditShown {
+	switch {
+	case r.Tampered != nil:
+		return auditShown{why: []string{fmt.Sprintf("%s, after record %d", r.Tampered.What, r.Tampered.LastRecord)}}
+	case r.Torn != nil:
+		return auditShown{why: []string{"the log ended with " + plain.Count(r.Torn.Bytes, "byte", "bytes") + " of a record"}}
+	case r.Gap != nil:
+		return auditShown{why: []string{fmt.Sprintf("not written since %s: %d refused, %d lost: %s", r.Gap.Since.Local().Format(time.DateTime), r.Gap.Refused, r.Gap.Lost, r.Gap.Error)}}
+	}
+	f := auditShown{result: r.Verdict, what: auditTool(r), who: []string{r.Tenant}}
+	if r.Kind == record.KindFinished {
+		f.result = r.Status
+		if r.AgentReported != nil && r.AgentReported.IsError {
+			f.result = "failed"
+		}
+		if r.Code != "" {
+			f.result = r.Code
+		}
+	}
+	if r.Peer != nil {
+		f.who = append(f.who, fmt.Sprintf("uid=%d", r.Peer.UID))
+	}
+	for _, of := range []struct{ name, value string }{{"rule", r.Rule}, {"by", r.Approver}, {"reason", r.Reason}} {
+		if of.value != "" {
+			f.why = append(f.why, of.name+"="+of.value)
+		}
+	}
+	return f
+}
+
+// auditText is a record as a line.
+func auditText(r *record.Record) string {
+	f := auditFields(r)
+	parts := []string{r.Time.Local().Format(time.DateTime), fmt.Sprintf("%-8s", r.Kind)}
+	if f.who != nil {
+		parts = append(append(append(parts, fmt.Sprintf("%-9s", f.result), f.what), f.who...), r.Session, r.Call)
+	}
+	return line(strings.Join(append(parts, f.why...), "  "))
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -224,6 +225,44 @@ func TestAuditTail(t *testing.T) {
 	putFile(t, filepath.Join(dir, record.DefaultName), []byte("x\n"))
 	if r := offline(t, "audit", "tail", dir, "-n", "1"); r.code != exitFailed || !strings.Contains(r.stderr, "audit.jsonl:1: ") {
 		t.Errorf("a damaged line: %+v", r)
+	}
+}
+
+// TestAuditTailTable: at a terminal the records are a table that fits, also where one comes by itself.
+func TestAuditTailTable(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	a := &app{stdout: &out, stderr: new(strings.Builder), getenv: func(string) string { return "" }, outTTY: true, columns: func() int { return 80 }, format: formatTable}
+	s := &auditTailCommand{app: a}
+	var last []record.Line
+	for i, b := range []record.Body{
+		{Kind: record.KindDecision, Tenant: "ci", Peer: &record.Peer{UID: 7}, Session: "ses_33mccgc2teec47mma4qt46msd20o", Call: "call_33mccgdue54arp8dv0pejt2cpmi2", Tool: "apply_patch", Verdict: "deny", Rule: "config.toml:12", Reason: "a long reason of many words"},
+		{Kind: record.KindGap, Gap: &record.Gap{Refused: 1, Lost: 2, Error: "no space"}},
+		{Kind: record.KindFinished, Tenant: "ci", Session: "ses_33mccgc2teec47mma4qt46msd20o", Call: "call_33mccgqrscp8g3ssi3eupr9cav8h", Tool: "bash", Status: "completed"},
+	} {
+		b.Time = time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
+		members, err := record.Encode(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, hash := record.AppendLine(nil, uint64(i+1), record.Genesis, members)
+		_ = hash
+		last = append(last, record.Line{Text: bytes.TrimSpace(text), Whole: true})
+	}
+	if err := s.table(true, last...); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.table(false, last[2]); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	for _, l := range lines {
+		if width(l) > 80 {
+			t.Errorf("%d columns: %q", width(l), l)
+		}
+	}
+	if !strings.HasPrefix(lines[0], "TIME             RESULT     WHAT         CALL") || !strings.HasPrefix(lines[1], "Jan  2 03:04:05  deny ") || !strings.HasPrefix(lines[len(lines)-1], "Jan  2 03:04:05  completed  bash  call_33mccg") {
+		t.Errorf("got\n%s", out.String())
 	}
 }
 

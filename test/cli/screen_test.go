@@ -245,7 +245,7 @@ uids = [40001]
 		{"approvals", "apr_"},
 		{"approvals list", "a-team-with-…"},
 		{"approvals saved", "make"},
-		{"audit tail " + filepath.Join(r.dir, "state/audit"), "finished failed"},
+		{"audit tail " + filepath.Join(r.dir, "state/audit"), "failed"},
 		{"cache ls", "cow"},
 		{"events", "approval.asked"},
 		{"image list", "an-image-with-a-long-name"},
