@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// SeenAs is Worktree.Seen of a directory of which this is known; "" where the system does not say
+// SeenAs is Worktree.Seen, and Mount.Seen, of a directory of which this is known; "" where the system does not say
 // which one it is.
 func SeenAs(info fs.FileInfo) string {
 	st, ok := info.Sys().(*syscall.Stat_t)

@@ -75,6 +75,8 @@ type SensitiveChanges struct {
 // Mount is an extra directory. Source must lie under [worktrees] mounts.
 type Mount struct {
 	Source string `json:"source"`
+	// Seen is which directory the client sees at Source: see Worktree.Seen. Only in requests.
+	Seen   string `json:"seen,omitempty"`
 	Target string `json:"target"`
 	// Mode is MountRO where it is left out.
 	Mode MountMode `json:"mode,omitempty"`

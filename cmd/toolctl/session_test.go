@@ -94,9 +94,13 @@ func TestSessionCreateUsage(t *testing.T) {
 
 func TestParseMounts(t *testing.T) {
 	dir := t.TempDir()
+	info, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for mode, want := range map[string]client.MountMode{"": "", ":ro": client.MountRO, ":cow": client.MountCow} {
 		got, err := parseMounts([]string{dir + ":/x" + mode})
-		if err != nil || len(got) != 1 || got[0] != (client.Mount{Source: dir, Target: "/x", Mode: want}) {
+		if err != nil || len(got) != 1 || got[0] != (client.Mount{Source: dir, Target: "/x", Mode: want, Seen: client.SeenAs(info)}) {
 			t.Errorf("%q: %+v, %v", mode, got, err)
 		}
 	}

@@ -202,7 +202,11 @@ func parseMounts(flags []string) ([]client.Mount, error) {
 		if err != nil {
 			return nil, usagef("--mount %q: %w", f, err)
 		}
-		mounts = append(mounts, client.Mount{Source: dir, Target: dst, Mode: m})
+		mt := client.Mount{Source: dir, Target: dst, Mode: m}
+		if info, err := os.Stat(dir); err == nil {
+			mt.Seen = client.SeenAs(info)
+		}
+		mounts = append(mounts, mt)
 	}
 	return mounts, nil
 }

@@ -54,12 +54,12 @@ func (b box) claim(_ context.Context, pl *plan) error {
 		}
 		d, err := b.roster.pinDirectory(p, rules, w.Source)
 		if w.Seen != "" && errors.Is(err, fs.ErrNotExist) {
-			return otherMounts(w.Source, "there is none")
+			return otherMounts("worktree.source", w.Source, "there is none")
 		}
 		if err != nil {
 			return fmt.Errorf("worktree.source: %w", err)
 		}
-		if err := checkSeen(&w, d.File); err != nil {
+		if err := checkSeen("worktree.source", w.Source, w.Seen, d.File); err != nil {
 			return errors.Join(err, d.Close())
 		}
 		if rules.Write && !pl.seed.Internal {
@@ -101,22 +101,22 @@ func (b box) claim(_ context.Context, pl *plan) error {
 }
 
 // checkSeen refuses a directory that is not the one which the client sees at the same path.
-func checkSeen(w *client.Worktree, dir *os.File) error {
-	if w.Seen == "" {
+func checkSeen(field, source, seen string, dir *os.File) error {
+	if seen == "" {
 		return nil
 	}
 	info, err := dir.Stat()
 	if err != nil {
 		return err
 	}
-	if client.SeenAs(info) != w.Seen {
-		return otherMounts(w.Source, "it is another one")
+	if client.SeenAs(info) != seen {
+		return otherMounts(field, source, "it is another one")
 	}
 	return nil
 }
 
-func otherMounts(source, is string) error {
-	return fault.BadPath.Errorf("worktree.source: %s is not the directory for toold that it is for you: for toold %s", plain.Name(source), is).
+func otherMounts(field, source, is string) error {
+	return fault.BadPath.Errorf("%s: %s is not the directory for toold that it is for you: for toold %s", field, plain.Name(source), is).
 		Next("toold has mounts of its own: a unit with PrivateTmp=yes has other files in /tmp and /var/tmp, and a container all but what is mounted into it. Use a directory that both have, such as one below /home or /srv")
 }
 

@@ -162,6 +162,7 @@ func (l *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreat
 	if err := l.checkRules(p.Tenant, &r); err != nil {
 		return nil, err
 	}
+	r.Mounts = slices.Clone(r.Mounts) // which changes here
 	pl := &plan{p: p, set: set, req: r, asked: asked, disk: r.Limits.Disk, driver: d, keyHash: hash, notes: notes, seed: from}
 	pl.req.Limits.Disk = asked.Disk
 	if from.Internal { // it looks at what another one has

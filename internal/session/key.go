@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
@@ -20,6 +21,10 @@ import (
 func keyHash(p auth.Principal, r *client.SessionCreate) ([]byte, error) {
 	asked := *r
 	asked.Worktree.Seen = ""
+	asked.Mounts = slices.Clone(asked.Mounts)
+	for i := range asked.Mounts {
+		asked.Mounts[i].Seen = ""
+	}
 	b, err := json.Marshal(asked)
 	if err != nil {
 		return nil, err

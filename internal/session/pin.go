@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
@@ -48,9 +49,17 @@ func (dm *daemon) pinMount(pl *plan, mt *client.Mount) (*worktree.Directory, err
 	if pl.set.free(pl.p) {
 		rules = worktree.Rules{AnyRoot: true}
 	}
+	seen := mt.Seen
+	mt.Seen = "" // in requests alone
 	d, err := dm.pinDirectory(pl.p, rules, mt.Source)
+	if seen != "" && errors.Is(err, fs.ErrNotExist) {
+		return nil, otherMounts("mount source", mt.Source, "there is none")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("mount source: %w", err)
+	}
+	if err := checkSeen("mount source", mt.Source, seen, d.File); err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
