@@ -1,11 +1,13 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -214,6 +216,8 @@ func TestSiblingsFirst(t *testing.T) {
 // A file that is replaced is not one with its other names any more, which every tool says.
 func TestPartedNames(t *testing.T) {
 	env, dir := fileEnv(t)
+	env.OutputDir = "/out"
+	writeFile(t, filepath.Join(dir, "../out/put"), "new\n")
 	for name, tt := range map[string]struct {
 		tool Tool
 		in   object
@@ -222,6 +226,7 @@ func TestPartedNames(t *testing.T) {
 		"edit":  {Edit{}, object{"file_path": "a", "old_string": "old", "new_string": "new"}},
 		"multi": {MultiEdit{}, object{"file_path": "a", "edits": []object{{"old_string": "old", "new_string": "new"}}}},
 		"patch": {ApplyPatch{}, object{"patch": "*** Begin Patch\n*** Update File: a\n@@\n-old\n+new\n*** End Patch\n"}},
+		"put":   {FilePut{}, object{"from": "/out/put", "path": "a"}},
 		"move":  {ApplyPatch{}, object{"patch": "*** Begin Patch\n*** Update File: a\n*** Move to: moved\n@@\n-old\n+new\n*** End Patch\n"}},
 	} {
 		for _, links := range []int{0, 1, 2} {
@@ -240,6 +245,33 @@ func TestPartedNames(t *testing.T) {
 					t.Errorf("%s: a link has %q", name, content)
 				}
 			}
+		}
+	}
+}
+
+// A tree that is unpacked replaces files as other tools do, and says which had other names. In a tree that is
+// packed each name is a file of its own, with all of the content.
+func TestPartedTrees(t *testing.T) {
+	t.Parallel()
+	env, dir := fileEnv(t)
+	writeFile(t, dir+"/from/a", "new\n")
+	must(t, os.Link(dir+"/from/a", dir+"/from/b"))
+	var packed bytes.Buffer
+	env.Stream = &packed
+	if r := runTree(t, env, FileGetTree{}, PackJob("from", 1<<20)); r.IsError || r.Metadata["files"] != 2 {
+		t.Fatalf("%+v", r)
+	}
+	writeFile(t, dir+"/into/a", "old\n")
+	writeFile(t, dir+"/into/b", "alone\n")
+	must(t, os.Link(dir+"/into/a", dir+"/into/other"))
+	env.Input = &packed
+	r := runTree(t, env, FilePutTree{}, UnpackJob("into", 1<<20))
+	if r.IsError || !strings.Contains(r.Output, "1 file had other names (hard links), which keep the old content: ") {
+		t.Errorf("%+v", r)
+	}
+	for name, want := range map[string]string{"a": "new\n", "b": "new\n", "other": "old\n"} {
+		if got := contentOf(t, dir+"/into/"+name); got != want {
+			t.Errorf("%s has %q", name, got)
 		}
 	}
 }
