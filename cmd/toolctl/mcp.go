@@ -3,8 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
@@ -118,6 +120,7 @@ func (m *mcpCommand) serve(ctx context.Context) error {
 }
 
 func (m *mcpCommand) connected(ctx context.Context, req client.SessionCreate, wait time.Duration) (err error) {
+	m.awaitDaemon(ctx)
 	c := m.client()
 	if m.ref == "" {
 		var stop func()
@@ -130,6 +133,26 @@ func (m *mcpCommand) connected(ctx context.Context, req client.SessionCreate, wa
 		wait = time.Duration(v.MCPWait)
 	}
 	return m.attach(ctx, c, req, wait)
+}
+
+// awaitDaemon waits for a daemon that restarts, as a call does: agents start their servers at any time.
+// What is wrong after that, the requests that follow say.
+func (m *mcpCommand) awaitDaemon(ctx context.Context) {
+	c, told := m.client(), false
+	_ = mcp.Patiently(ctx, func() error {
+		h, err := c.Ready(ctx)
+		switch {
+		case err == nil && (h.Status == "starting" || h.Status == "draining"):
+			err = mcp.ErrNotReady
+		case errors.Is(err, fs.ErrNotExist) && m.ref == "" && !m.socketChosen():
+			return nil // there is none, and one of our own will do
+		}
+		if mcp.Away(err) && !told {
+			told = true
+			m.say("toold takes no calls at %s; waiting for it, as it may be restarting", line(c.Socket()))
+		}
+		return err
+	})
 }
 
 // wants reads the flags. Errors are of usage.

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/toold/toold/client"
 )
 
 // mcpIn runs toolctl mcp in a directory with a home below it.
@@ -232,5 +237,56 @@ func TestTryServer(t *testing.T) {
 esac; done`
 	if n, err := tryServer(t.Context(), []string{"bash", "-c", server}); err != nil || n != 1 {
 		t.Errorf("%d tools, %v", n, err)
+	}
+}
+
+// noticed calls do when what is written has a text for the first time.
+type noticed struct {
+	text string
+	do   func()
+	once sync.Once
+	all  bytes.Buffer
+}
+
+func (n *noticed) Write(p []byte) (int, error) {
+	n.all.Write(p)
+	if strings.Contains(n.all.String(), n.text) {
+		n.once.Do(n.do)
+	}
+	return len(p), nil
+}
+
+// TestMCPWhileDaemonRestarts: a server that an agent starts while no daemon listens, or while it takes no
+// calls yet, is there when the daemon is.
+func TestMCPWhileDaemonRestarts(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "toolctl-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	d := &fakeDaemon{t: t, socket: filepath.Join(dir, "toold.sock"), mux: http.NewServeMux()}
+	asked := 0
+	d.mux.HandleFunc("GET /v1/ready", func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked < 3 {
+			answer(w, http.StatusServiceUnavailable, client.Health{Status: "starting"})
+			return
+		}
+		answer(w, http.StatusOK, client.Health{Status: "ok"})
+	})
+	d.mux.HandleFunc("GET /v1/sessions/review", func(w http.ResponseWriter, _ *http.Request) {
+		if asked < 3 {
+			answerProblem(w, http.StatusServiceUnavailable, client.CodeOverloaded, "the daemon is still starting")
+			return
+		}
+		answer(w, http.StatusOK, client.Session{ID: "ses_1", State: client.SessionReady})
+	})
+	says := &noticed{text: "waiting for it", do: func() { d.serve(t) }}
+	a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: says, getenv: func(string) string { return "" }}
+	if code := run(t.Context(), []string{"--socket", d.socket, "mcp", "--session", "review"}, a); code != 0 {
+		t.Errorf("exit code %d: %s", code, &says.all)
+	}
+	if n := strings.Count(says.all.String(), "waiting for it"); n != 1 {
+		t.Errorf("it is said %d times: %s", n, &says.all)
 	}
 }

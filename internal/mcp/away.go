@@ -20,31 +20,45 @@ const (
 	awayPause = 200 * time.Millisecond
 )
 
-// away reports whether err is a daemon that restarts: nobody listens, or it does not know its
+// ErrNotReady is a daemon that answers, and says that it takes no calls now.
+var ErrNotReady = errors.New("the daemon takes no calls now")
+
+// Away reports whether err is a daemon that restarts: nobody listens, or it does not know its
 // sessions yet.
-func away(err error) bool {
+func Away(err error) bool {
 	if e, ok := errors.AsType[*client.UnreachableError](err); ok {
 		return !errors.Is(e, fs.ErrPermission)
 	}
 	e, ok := errors.AsType[*client.Error](err)
-	return ok && e.Status == http.StatusServiceUnavailable
+	return errors.Is(err, ErrNotReady) || ok && e.Status == http.StatusServiceUnavailable
 }
 
 // wordAway is err in words for a model, which cannot start a daemon.
 func wordAway(err error) error {
+	const next = "nothing was done; make the call again in a moment, and if that fails too tell the user "
+	if e, ok := errors.AsType[*client.Error](err); ok && e.Status == http.StatusServiceUnavailable {
+		return fault.Overloaded.Errorf("the tools cannot be used now: %s", e.Message).Next(next + "what toold says")
+	}
 	e, ok := errors.AsType[*client.UnreachableError](err)
 	if !ok {
 		return err
 	}
 	return fault.Overloaded.Errorf("the tools cannot be reached now: toold does not answer at %s (%s)", e.Socket, plain.Cause(e.Err)).
-		Next("nothing was done; make the call again in a moment, and if that fails too tell the user that toold does not run")
+		Next(next + "that toold does not run")
 }
 
 // patiently does what may be done twice until no daemon is away, for awayTime at most.
 func (s *Server) patiently(ctx context.Context, do func() error) error {
-	for until := time.Now().Add(s.cfg.away); ; {
+	return patiently(ctx, s.cfg.away, do)
+}
+
+// Patiently does what may be done twice until no daemon is Away, for as long as a call waits for one.
+func Patiently(ctx context.Context, do func() error) error { return patiently(ctx, awayTime, do) }
+
+func patiently(ctx context.Context, most time.Duration, do func() error) error {
+	for until := time.Now().Add(most); ; {
 		err := do()
-		if !away(err) || time.Now().After(until) {
+		if !Away(err) || time.Now().After(until) {
 			return err
 		}
 		select {
@@ -61,7 +75,7 @@ func (s *Server) whenBack(ctx context.Context, open func() iter.Seq2[client.Even
 		begun, left := false, false
 		err := s.patiently(ctx, func() error {
 			for e, err := range open() {
-				if err != nil && !begun && away(err) {
+				if err != nil && !begun && Away(err) {
 					return err
 				}
 				begun = true

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -52,6 +54,25 @@ func TestDaemonIsAway(t *testing.T) {
 	}
 }
 
+// TestDaemonTakesNothing: a daemon that answers and takes no calls is told of in words for a model too.
+func TestDaemonTakesNothing(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	refuse := func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, 503, problem(503, client.CodeOverloaded, "the daemon is still starting"))
+	}
+	d.on("POST /v1/sessions/ses_1/calls", refuse)
+	d.on("GET /v1/calls/call_1", refuse)
+	a := d.serve(Config{away: time.Nanosecond})
+	for tool, input := range map[string]in{"bash": {}, "wait": {"call_id": "call_1"}} {
+		out := a.must(tool, input)
+		testrig.Wants(t, out.Output, "the tools cannot be used now: the daemon is still starting", "make the call again in a moment", "tell the user")
+		if out.Code != client.CodeOverloaded {
+			t.Errorf("%+v", out)
+		}
+	}
+}
+
 // TestDaemonStaysAway: a model reads what it can do, not how daemons are started.
 func TestDaemonStaysAway(t *testing.T) {
 	t.Parallel()
@@ -67,6 +88,14 @@ func TestDaemonStaysAway(t *testing.T) {
 			t.Errorf("%+v", out)
 		}
 	}
+	if _, err := a.ListTools(t.Context(), nil); err == nil || strings.Contains(err.Error(), "systemctl") {
+		t.Errorf("a list: %v", err)
+	}
+	for _, uri := range []string{"toold://worktree/f", "toold://calls/call_1/output"} {
+		if _, err := a.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: uri}); err == nil || strings.Contains(err.Error(), "systemctl") {
+			t.Errorf("%s: %v", uri, err)
+		}
+	}
 	for err, want := range map[error]bool{
 		&client.UnreachableError{Err: fs.ErrNotExist}:           true,
 		&client.UnreachableError{Err: syscall.ECONNREFUSED}:     true,
@@ -75,8 +104,8 @@ func TestDaemonStaysAway(t *testing.T) {
 		&client.Error{Status: 429, Code: client.CodeOverloaded}: false,
 		client.ErrDisconnected:                                  false,
 	} {
-		if away(err) != want {
-			t.Errorf("away(%v) is not %v", err, want)
+		if Away(err) != want {
+			t.Errorf("Away(%v) is not %v", err, want)
 		}
 	}
 }

@@ -106,7 +106,7 @@ func contents(uri string, r io.ReadCloser) (*sdk.ReadResourceResult, error) {
 // resourceError is what a client is told. A file that is not there is so in the protocol's
 // own words.
 func resourceError(uri string, err error) error {
-	switch e := answer.Of(err); {
+	switch e := answer.Of(wordAway(err)); {
 	case e == nil:
 		return err
 	case e.Code == client.CodeNotFound:

@@ -18,7 +18,7 @@ func (s *Server) listTools(ctx context.Context) (*sdk.ListToolsResult, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list the tools of session %s: %w", s.cfg.Session, err)
+		return nil, fmt.Errorf("list the tools of session %s: %w", s.cfg.Session, wordAway(err))
 	}
 	// The set belongs to a session and may change: it is nobody else's, and not to be kept.
 	list := &sdk.ListToolsResult{Cacheable: sdk.Cacheable{CacheScope: "private"}, Tools: []*sdk.Tool{}}
