@@ -11,7 +11,7 @@ func (c *Client) Version(ctx context.Context) (*Version, error) {
 	return fetch[Version](ctx, c, request{method: "GET", path: "/v1/version"})
 }
 
-// Health says whether the daemon is alive.
+// Health says whether the daemon is alive, also while it takes nothing yet: wait for Ready.
 func (c *Client) Health(ctx context.Context) (*Health, error) {
 	return fetch[Health](ctx, c, request{method: "GET", path: "/v1/health", anyStatus: true})
 }

@@ -58,7 +58,7 @@ type route struct {
 // routes is the API.
 var routes = []route{
 	{"GET", "/v1/version", "Version", roleAnyone, by(daemonRoutes.version), nil, 200, client.Version{}, nil, "Version of the daemon"},
-	{"GET", "/v1/health", "Health", roleAnyone, by(daemonRoutes.health), nil, 200, client.Health{}, nil, "Whether the daemon is alive"},
+	{"GET", "/v1/health", "Health", roleAnyone, by(daemonRoutes.health), nil, 200, client.Health{}, nil, "Whether the daemon is alive, also while it takes nothing yet or any more; who has work for it waits for /v1/ready"},
 	{"GET", "/v1/ready", "Ready", roleAnyone, by(daemonRoutes.ready), nil, 200, client.Health{}, nil, "Whether the daemon takes sessions and calls; 503 when not"},
 	{"GET", "/v1/openapi.json", "OpenAPI", roleAnyone, by(daemonRoutes.openapi), nil, 200, anyJSON{}, nil, "This document, in OpenAPI 3.1"},
 	{"GET", "/metrics", "Metrics", roleAdmin, by(daemonRoutes.metrics), nil, 200, textBody{}, nil, "Metrics in the Prometheus format"},

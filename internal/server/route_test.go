@@ -529,21 +529,34 @@ func TestReloadRefused(t *testing.T) {
 	}
 }
 
+// TestNotReady: a daemon that starts or stops is alive for those who watch over its process, and not ready
+// for those who have work for it.
 func TestNotReady(t *testing.T) {
-	d := start(t, func(c *Config) { c.API.Health = draining{c.API.Health} })
-	h, err := d.client(client.Options{}).Ready(t.Context())
-	if err != nil || h.Status != "draining" || len(h.Reasons) != 1 {
-		t.Errorf("Ready = %+v, %v; want draining with its reason", h, err)
-	}
-	if h, err := d.client(client.Options{}).Health(t.Context()); err != nil || h.Status != "ok" {
-		t.Errorf("Health = %+v, %v; want ok: the process is alive", h, err)
+	t.Parallel()
+	for _, status := range []string{"starting", "draining"} {
+		d := start(t, func(c *Config) { c.API.Health = unready{c.API.Health, status} })
+		for path, want := range map[string]int{"/v1/health": http.StatusOK, "/v1/ready": http.StatusServiceUnavailable} {
+			if resp, body := d.do(t, "GET", path, ""); resp.StatusCode != want {
+				t.Errorf("%s while it is %s: %d %s, want %d", path, status, resp.StatusCode, body, want)
+			}
+		}
+		h, err := d.client(client.Options{}).Ready(t.Context())
+		if err != nil || h.Status != status || len(h.Reasons) != 1 {
+			t.Errorf("Ready = %+v, %v; want %s with its reason", h, err, status)
+		}
+		if h, err := d.client(client.Options{}).Health(t.Context()); err != nil || h.Status != "ok" {
+			t.Errorf("Health = %+v, %v; want ok: the process is alive", h, err)
+		}
 	}
 }
 
-type draining struct{ Health }
+type unready struct {
+	Health
+	status string
+}
 
-func (draining) Ready(context.Context) client.Health {
-	return client.Health{Status: "draining", Reasons: []string{"stopping"}}
+func (u unready) Ready(context.Context) client.Health {
+	return client.Health{Status: u.status, Reasons: []string{"why"}}
 }
 
 func TestFiles(t *testing.T) {
