@@ -16,10 +16,13 @@ def toold(method, path, body=None, token=None, attempts=1):
         try:
             connection = Connection("toold")
             connection.request(method, "/v1" + path, json.dumps(body) if body else None, headers)
-            return json.loads(connection.getresponse().read())
+            answer = connection.getresponse()
+            problem = json.loads(answer.read())
+            if answer.status != 503:
+                return problem
         except (OSError, http.client.HTTPException, ValueError) as e:
             problem = {"output": f"toold does not answer ({e}): say so and stop", "is_error": True}
-            time.sleep(1 if attempt + 1 < attempts else 0)
+        time.sleep(1 if attempt + 1 < attempts else 0)
     return problem
 
 def ask(model, messages, tools):
@@ -46,8 +49,7 @@ def main(model, directory, task):
         messages = [{"role": "user", "content": task}]
         while True:
             content = ask(model, messages, tools)
-            calls = [part for part in content if part["type"] == "tool_use"]
-            if not calls:
+            if not (calls := [part for part in content if part["type"] == "tool_use"]):
                 return print("".join(part.get("text", "") for part in content))
             messages += [{"role": "assistant", "content": content},
                          {"role": "user", "content": [run(session, call) for call in calls]}]

@@ -3,6 +3,8 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -198,6 +200,45 @@ func TestExampleGoAgent(t *testing.T) {
 	}
 	if code, err := os.ReadFile("../../examples/agent/main.go"); err != nil || strings.Count(string(code), "\n") > 100 {
 		t.Errorf("the agent has grown over 100 lines: %v", err)
+	}
+}
+
+// The agent of the tutorial asks again where a daemon starts and takes nothing yet.
+func TestTutorialAgentWaits(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, say := 0, func(w http.ResponseWriter, status int, text string) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/sessions", func(w http.ResponseWriter, _ *http.Request) { say(w, 201, `{"id": "ses_1", "token": "t"}`) })
+	mux.HandleFunc("GET /v1/tools", func(w http.ResponseWriter, _ *http.Request) {
+		say(w, 200, `{"items": [{"name": "bash", "input_schema": {"type": "object"}}]}`)
+	})
+	mux.HandleFunc("DELETE /v1/sessions/ses_1", func(w http.ResponseWriter, _ *http.Request) { say(w, 200, `{}`) })
+	mux.HandleFunc("POST /v1/sessions/ses_1/calls", func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked == 1 {
+			say(w, 503, `{"output": "the daemon is still starting", "is_error": true}`)
+			return
+		}
+		say(w, 201, `{"output": "survived\n", "is_error": false}`)
+	})
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Close(); <-done })
+	model := &scripted{t: t, turns: []turn{{name: "starting", tool: "bash", input: `{"command": "true"}`, want: []string{"survived\n"}}}}
+	server := httptest.NewServer(model)
+	t.Cleanup(server.Close)
+	cmd := exec.CommandContext(t.Context(), "python3", "../../examples/agent.py", "model", dir, "task")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TOOLD_SOCKET=" + l.Addr().String(), "MODEL_URL=" + server.URL}
+	if said, err := cmd.CombinedOutput(); err != nil || asked != 2 {
+		t.Errorf("it asked %d times, %v\n%s", asked, err, said)
 	}
 }
 
