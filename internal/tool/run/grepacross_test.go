@@ -129,7 +129,7 @@ func testGrepSameColumn(t *testing.T, env *Env) {
 	// Each line of them is numbered and is as it is, also with lines around.
 	tree(t, env.Worktree, map[string]string{"f": "1\n2 a\nb\n4 a\nb a\nb\n7\n8\n9 a\r\nb"})
 	text, _ := answer(t, env, Grep{}, object{"pattern": `a\r?\nb`, "multiline": true, "context": 1})
-	if want := "Found 7 matches.\n\nW/f:\n  1- 1\n  2: 2 a\n  3: b\n  4: 4 a\n  5: b a\n  6: b\n  7- 7\n  8- 8\n  9: 9 a\n  10: b\n"; text != want {
+	if want := "Found 7 matches.\n\nW/f (CRLF at the end of 1 of these lines):\n  1- 1\n  2: 2 a\n  3: b\n  4: 4 a\n  5: b a\n  6: b\n  7- 7\n  8- 8\n  9: 9 a\n  10: b\n"; text != want {
 		t.Errorf("got %q, want %q", text, want)
 	}
 }
