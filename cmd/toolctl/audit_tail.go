@@ -268,18 +268,27 @@ func (s *auditTailCommand) table(head bool, lines ...record.Line) error {
 	if len(records) == 0 {
 		return nil
 	}
-	t := s.newTable("", "TIME", "RESULT", "WHAT", "CALL", "MORE")
-	t.ids, t.wraps = []int{3}, true
+	names, ids := []string{"TIME", "RESULT", "WHAT", "CALL", "MORE"}, []int{3}
+	sessions := s.columns() >= 120 // where there is no room, "toolctl show CALL" tells the session
+	if sessions {
+		names, ids = slices.Insert(names, 3, "SESSION"), []int{3, 4}
+	}
+	t := s.newTable("", names...)
+	t.ids, t.wraps = ids, true
 	if !head {
 		t.rows, t.headers = nil, 0
 	}
 	for _, r := range records {
 		f := auditFields(r)
 		more := slices.Concat(f.who, f.why)
-		if r.Call == "" && r.Session != "" {
+		if !sessions && r.Call == "" && r.Session != "" {
 			more = slices.Insert(more, 0, r.Session)
 		}
-		t.row(r.Time.Local().Format(layout), cmp.Or(f.result, string(r.Kind)), f.what, r.Call, strings.Join(more, " "))
+		row := []string{r.Time.Local().Format(layout), cmp.Or(f.result, string(r.Kind)), f.what, r.Call, strings.Join(more, " ")}
+		if sessions {
+			row = slices.Insert(row, 3, r.Session)
+		}
+		t.row(row...)
 	}
 	return s.print(view{text: t.write})
 }

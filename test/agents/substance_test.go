@@ -109,6 +109,7 @@ func grepForm(text string, theirs bool) (matches []string) {
 		if m := match.FindStringSubmatch(s); m != nil {
 			matches = append(matches, path+":"+m[1]+": "+strings.TrimSuffix(m[2], "\r"))
 		} else if name, ok := strings.CutSuffix(s, ":"); ok {
+			name, _, _ = strings.Cut(name, " (CRLF ")
 			path = strings.TrimPrefix(name, "{tree}/")
 		}
 	}
