@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/tool/run/replace"
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/tool/run/textdiff"
 	"github.com/toold/toold/internal/tool/run/textfile"
@@ -104,10 +105,9 @@ func (Write) plan(in writeInput, info root.Info, old []byte, large bool) *change
 // nothing of them, and notes what becomes of them.
 func (c *change) lineEnds(old []byte) {
 	was, is := textfile.LineEnds(old), textfile.LineEnds(c.content)
-	switch {
-	case was == textfile.CRLF && is == textfile.LF && !bytes.ContainsRune(c.content, '\r'):
-		c.content = bytes.ReplaceAll(c.content, []byte("\n"), []byte("\r\n"))
-		c.note = " Its lines end in CRLF, as before."
+	switch kept := replace.WithEnds(old, c.content); {
+	case len(kept) > len(c.content):
+		c.content, c.note = kept, " Its lines end in CRLF, as before."
 	case was != textfile.None && is != textfile.None && was != is:
 		c.note = fmt.Sprintf(" Its lines ended in %s before, and end in %s now.", was, is)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/tool/run/replace"
 )
 
 // Old is a file before the patch.
@@ -148,14 +149,10 @@ func (p *planner) file(ctx context.Context, f *File) error {
 // likeBefore is the content of a file that is added in the place of one that was deleted. It keeps a
 // byte order mark, and the ends of lines where all were CRLF and the new ones say nothing of them.
 func likeBefore(old []byte, content string) []byte {
-	was := string(old)
-	if n := strings.Count(was, "\n"); n > 0 && strings.Count(was, "\r\n") == n && !strings.Contains(content, "\r") {
-		content = strings.ReplaceAll(content, "\n", "\r\n")
-	}
-	if strings.HasPrefix(was, bom) && !strings.HasPrefix(content, bom) {
+	if strings.HasPrefix(string(old), bom) && !strings.HasPrefix(content, bom) {
 		content = bom + content
 	}
-	return []byte(content)
+	return replace.WithEnds(old, []byte(content))
 }
 
 // change compares a file with what it was.

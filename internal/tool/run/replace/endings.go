@@ -20,6 +20,16 @@ func endingsOf(text []byte) endings {
 	return e
 }
 
+// WithEnds gives a whole text that replaces old: with lines that end in CRLF, where all of old's do and
+// the text says nothing of them.
+func WithEnds(old, text []byte) []byte {
+	n := bytes.Count(old, []byte{'\n'})
+	if n == 0 || bytes.Count(old, []byte("\r\n")) != n || bytes.IndexByte(text, '\r') >= 0 {
+		return text
+	}
+	return bytes.ReplaceAll(text, []byte{'\n'}, []byte("\r\n"))
+}
+
 // asPlainEndings is the view that makes endings.plain.
 func asPlainEndings(text []byte, piece func(from, to, out int)) {
 	start := 0
