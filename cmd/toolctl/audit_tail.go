@@ -269,7 +269,7 @@ func (s *auditTailCommand) table(head bool, lines ...record.Line) error {
 		return nil
 	}
 	names, ids := []string{"TIME", "RESULT", "WHAT", "CALL", "MORE"}, []int{3}
-	sessions := s.columns() >= 120 // where there is no room, "toolctl show CALL" tells the session
+	sessions := s.columns() >= 120 // where there is no room, what is printed to a pipe and -o json have them
 	if sessions {
 		names, ids = slices.Insert(names, 3, "SESSION"), []int{3, 4}
 	}

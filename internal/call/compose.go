@@ -2,6 +2,7 @@ package call
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"regexp"
@@ -156,6 +157,18 @@ func (t report) inSandbox() bool { return t.c.out.Kept() > 0 && !t.c.private }
 // outputPath is where the whole output is, inside the sandbox.
 func (t report) outputPath() string { return sandbox.OutputDir + "/" + t.c.id }
 
+// callable are the names of the tools that the rules of a profile let be called. Nothing is looked up
+// before the first is asked for.
+func (t report) callable(profile string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, d := range t.judge.Rules(profile).Set().Tools {
+			if !yield(d.Name) {
+				return
+			}
+		}
+	}
+}
+
 // notes are what the daemon has to say about a call, beside what its tool said.
 func (t report) notes(ct output.Cut, o *outcome, session *store.Session) []string {
 	notes := o.notes
@@ -165,12 +178,8 @@ func (t report) notes(ct output.Cut, o *outcome, session *store.Session) []strin
 			notes = append(notes, remark.Taken(&session.Session, rules.Listened(), ct.Head, ct.Tail))
 		}
 	}
-	if rules := t.judge.Rules(session.Profile); o.Result != nil && t.c.def.Command {
-		var names []string
-		for _, d := range rules.Set().Tools {
-			names = append(names, d.Name)
-		}
-		notes = append(notes, remark.NoProgram(names, ct.Head, ct.Tail))
+	if o.Result != nil && t.c.def.Command {
+		notes = append(notes, remark.NoProgram(t.callable(session.Profile), ct.Head, ct.Tail))
 	}
 	if o.Exit != nil && len(o.Exit.Unseen) > 0 { // also of one that ended with 0: that of a pipe is its last command's
 		notes = append(notes, remark.Unseen(o.Exit.Unseen, ct.Head, ct.Tail))

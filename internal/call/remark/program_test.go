@@ -1,6 +1,9 @@
 package remark
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // What shells print of a program that there is not, and what else is not found.
 func TestNoProgram(t *testing.T) {
@@ -11,7 +14,7 @@ func TestNoProgram(t *testing.T) {
 		"bash: line 3: apply_patch: command not found\nok\n": patch, "sh: 1: applypatch: not found\r\n": patch, "apply-patch: not found": patch, "/bin/sh: glob: not found": glob,
 		"": "", "bash: line 1: jq: command not found": "", "glob: no such file": "", "glob: not found in x": "", "command not found": "",
 	} {
-		if got := NoProgram(tools, "", text); got != want {
+		if got := NoProgram(slices.Values(tools), "", text); got != want {
 			t.Errorf("%q: %q", text, got)
 		}
 	}
