@@ -268,27 +268,22 @@ func (s *auditTailCommand) table(head bool, lines ...record.Line) error {
 	if len(records) == 0 {
 		return nil
 	}
-	names, ids := []string{"TIME", "RESULT", "WHAT", "CALL", "MORE"}, []int{3}
-	sessions := s.columns() >= 120 // where there is no room, what is printed to a pipe and -o json have them
-	if sessions {
-		names, ids = slices.Insert(names, 3, "SESSION"), []int{3, 4}
+	sessions := make([]string, len(records)) // no column of their own: most terminals have no room for one
+	for i, r := range records {
+		sessions[i] = r.Session
 	}
-	t := s.newTable("", names...)
-	t.ids, t.wraps = ids, true
+	if s.columns() < 120 {
+		sessions = shortIDs(sessions)
+	}
+	t := s.newTable("", "TIME", "RESULT", "WHAT", "CALL", "MORE")
+	t.ids, t.wraps = []int{3}, true
 	if !head {
 		t.rows, t.headers = nil, 0
 	}
-	for _, r := range records {
+	for i, r := range records {
 		f := auditFields(r)
-		more := slices.Concat(f.who, f.why)
-		if !sessions && r.Call == "" && r.Session != "" {
-			more = slices.Insert(more, 0, r.Session)
-		}
-		row := []string{r.Time.Local().Format(layout), cmp.Or(f.result, string(r.Kind)), f.what, r.Call, strings.Join(more, " ")}
-		if sessions {
-			row = slices.Insert(row, 3, r.Session)
-		}
-		t.row(row...)
+		more := slices.DeleteFunc(slices.Concat(f.who, []string{sessions[i]}, f.why), func(s string) bool { return s == "" })
+		t.row(r.Time.Local().Format(layout), cmp.Or(f.result, string(r.Kind)), f.what, r.Call, strings.Join(more, " "))
 	}
 	return s.print(view{text: t.write})
 }
