@@ -46,6 +46,9 @@ func (st *steps) toolSettings(c *Call, d *tool.Definition) json.RawMessage {
 	if d.Shows != tool.ShowsContent {
 		rules = names
 	}
+	if most := c.passes(); most > 0 && d.Paged {
+		rules = joined(rules, fmt.Appendf(nil, `{"page_bytes":%d}`, most))
+	}
 	return joined(st.daemon.Settings().ToolSettings[d.Name], rules)
 }
 

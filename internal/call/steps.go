@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/habit"
 	"github.com/toold/toold/internal/tool"
 )
 
@@ -40,6 +41,9 @@ func (c *Call) isOf(def *tool.Definition) {
 	}
 	t.Direction = cmp.Or(t.Direction, def.Truncate)
 	page := t.MaxBytes * pagedBytes
+	if most := c.passes(); most > 0 && most < page {
+		t.MaxBytes, page = min(most, t.MaxBytes), most
+	}
 	if def.Paged {
 		// A page is left alone; what claims to be one and is far too long is not.
 		t.MaxBytes, t.MaxLines = page, page
@@ -48,4 +52,10 @@ func (c *Call) isOf(def *tool.Definition) {
 		t.MaxBytes = min(t.MaxBytes, max(page/c.share-besides, page/(2*c.share)))
 	}
 	c.out = output.New(output.Config{Limits: t, Path: filepath.Join(s.outDir, c.id), Used: &s.Spilled, Room: s.daemon.Quota.KeepRoom, Split: c.stream.Split, Screen: def.Command, Private: c.private})
+}
+
+// passes is how many bytes of an output its agent passes on to the model; 0 = all.
+func (c *Call) passes() int {
+	h := habit.Of(c.row.Agent)
+	return h.Output()
 }

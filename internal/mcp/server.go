@@ -84,7 +84,7 @@ func New(cfg Config) *Server {
 	s.sdk.AddReceivingMiddleware(s.middleware)
 	s.sdk.AddTool(&sdk.Tool{Name: anyTool, InputSchema: json.RawMessage(`{"type": "object"}`)},
 		func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-			return shaped(s.callTool(ctx, req), req.ClientInfo()), nil
+			return shaped(s.callTool(ctx, req), habitOf(req.ClientInfo())), nil
 		})
 	s.addResources()
 	return s
@@ -125,7 +125,7 @@ func (s *Server) middleware(next sdk.MethodHandler) sdk.MethodHandler {
 		case *sdk.ListToolsRequest:
 			list, err := s.listTools(ctx)
 			if err == nil {
-				shapedTools(list.Tools, r.ClientInfo())
+				shapedTools(list.Tools, habitOf(r.ClientInfo()))
 			}
 			return list, err
 		case *sdk.CallToolRequest:

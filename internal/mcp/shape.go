@@ -1,60 +1,59 @@
 package mcp
 
 import (
-	"strings"
+	"encoding/json"
+	"maps"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toold/toold/internal/habit"
 )
 
-// shapes are the agents whose models read a result otherwise than it is written, or that send other
-// calls than their models make, by how the name
-// begins that their clients say of themselves. test/agents sees what their models receive.
-var shapes = []struct {
-	client string
-	shape  func(*sdk.CallToolResult) // nil where results are given as they are
-	tool   func(*sdk.Tool)           // nil where tools are given as they are
-}{
-	// Of a result that is an error these give the model the whole JSON of the protocol as one
-	// text, so that tabs, quotes and line breaks are escaped, some twice. The text says what
-	// went wrong by itself.
-	// And they check an input by the schema before they send it: a field by another system's name,
-	// which is taken here, would be refused there.
-	{"gemini-cli-", noError, anyField},
-	{"qwen-", noError, anyField},
-	// It puts a long result into a file, which its model would read with a tool of its own.
-	{"claude-code", nil, longResult},
+// habitOf is what the agent does with what its client is given.
+func habitOf(client *sdk.Implementation) habit.Habit {
+	if client == nil {
+		return habit.Habit{}
+	}
+	return habit.Of(client.Name)
 }
 
-// maxResultChars is more than any text of toold's for a model: outputs are cut at 50 KiB.
-const maxResultChars = 100_000
-
-func longResult(t *sdk.Tool) { t.Meta = sdk.Meta{"anthropic/maxResultSizeChars": maxResultChars} }
-
-func noError(r *sdk.CallToolResult) { r.IsError = false }
-
-// shaped is a result as the client's model is to have it.
-func shaped(r *sdk.CallToolResult, to *sdk.Implementation) *sdk.CallToolResult {
-	if to == nil {
-		return r
-	}
-	for _, s := range shapes {
-		if s.shape != nil && strings.HasPrefix(to.Name, s.client) {
-			s.shape(r)
-		}
-	}
+// shaped is a result as the client's model is to have it. How long its text may be, the daemon knows
+// by the name of the call's agent. The text of an error says what went wrong by itself.
+func shaped(r *sdk.CallToolResult, to habit.Habit) *sdk.CallToolResult {
+	r.IsError = r.IsError && !to.Quotes
 	return r
 }
 
-// anyField takes from a schema that there are no other fields: what is none of them, and asks for
-// something, is refused when the call comes.
-func anyField(t *sdk.Tool) { t.InputSchema = open(t.InputSchema) }
+// shapedTools are tools as the client is to have them.
+func shapedTools(all []*sdk.Tool, to habit.Habit) {
+	for _, t := range all {
+		if to.Checks {
+			t.InputSchema = open(t.InputSchema)
+		}
+		if to.Meta != nil {
+			t.Meta = maps.Clone(to.Meta)
+		}
+	}
+}
 
-// open is a schema, or a part of one, whose objects may have any fields besides.
+// open is a schema, or a part of one, whose objects may have any fields besides, and need none:
+// what is lacking, or is none of them and asks for something, is refused when the call comes. A
+// model reads which are needed in their descriptions.
 func open(schema any) any {
 	switch v := schema.(type) {
+	case json.RawMessage:
+		var s any
+		if json.Unmarshal(v, &s) != nil {
+			return v
+		}
+		return open(s)
 	case map[string]any:
 		if v["additionalProperties"] == false {
 			delete(v, "additionalProperties")
+		}
+		if needed, ok := v["required"].([]any); ok {
+			delete(v, "required")
+			sayNeeded(v["properties"], needed)
 		}
 		for k, part := range v {
 			v[k] = open(part)
@@ -67,14 +66,17 @@ func open(schema any) any {
 	return schema
 }
 
-// shapedTools are tools as the client is to have them.
-func shapedTools(all []*sdk.Tool, to *sdk.Implementation) {
-	for _, s := range shapes {
-		if to == nil || s.tool == nil || !strings.HasPrefix(to.Name, s.client) {
-			continue
-		}
-		for _, t := range all {
-			s.tool(t)
+// sayNeeded says in the descriptions of fields that they are needed.
+func sayNeeded(fields any, needed []any) {
+	all, _ := fields.(map[string]any)
+	for _, name := range needed {
+		name, _ := name.(string)
+		if field, ok := all[name].(map[string]any); ok {
+			text, _ := field["description"].(string)
+			if text != "" {
+				text = " " + text
+			}
+			field["description"] = "Required." + text
 		}
 	}
 }

@@ -186,6 +186,26 @@ func TestWrongBytesAreKeptRaw(t *testing.T) {
 	}
 }
 
+// TestOutputForAgent: to an agent that passes on less to its model an output is cut here, with the way to the
+// rest, and read is told how short its pages are to be.
+func TestOutputForAgent(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	for name, most := range map[string]int{"": 31_000, "claude-code": 31_000, "copilot-cli": 20_000} {
+		as := func(r *client.CallCreate) { r.Agent = name }
+		if c := h.call(s.ID, with(bashCall("big 30000"), as)); len(c.Output) > most || len(c.Output) < most-most/5 || c.Metadata["truncated"] != (most < 31_000) {
+			t.Errorf("%q is given %d bytes, %v", name, len(c.Output), c.Metadata)
+		}
+		if c := h.call(s.ID, with(readCall("endless"), as)); len(c.Output) > 5*(50<<10) || most < 31_000 && len(c.Output) > most {
+			t.Errorf("%q is given a page of %d bytes", name, len(c.Output))
+		}
+		if got := string(h.host.box(s.ID).lastRequest().Settings); strings.Contains(got, "page_bytes") != (most < 31_000) {
+			t.Errorf("read for %q has the settings %s", name, got)
+		}
+	}
+}
+
 func TestSpillCaps(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -365,6 +365,22 @@ func TestReadMissing(t *testing.T) {
 	}
 }
 
+// TestReadPages: for an agent that passes on less to its model a page is shorter, and says where to go on.
+func TestReadPages(t *testing.T) {
+	env, dir := fileEnv(t)
+	env.Settings = json.RawMessage(`{"page_bytes": 2000}`)
+	writeFile(t, dir+"/f", strings.Repeat("line\n", 1000))
+	for i := range 300 {
+		writeFile(t, fmt.Sprintf("%s/d/name%05d", dir, i), "")
+	}
+	for _, path := range []string{"f", "d"} {
+		r := mustCall(t, env, Read{}, object{"file_path": path})
+		if len(r.Output) > 2000 || len(r.Output) < 1500 || !strings.Contains(r.Output, "; go on with offset 1") {
+			t.Errorf("%s: %d bytes, %q", path, len(r.Output), r.Output[max(0, len(r.Output)-100):])
+		}
+	}
+}
+
 func TestReadDir(t *testing.T) {
 	env, dir := fileEnv(t)
 	for _, name := range []string{"b", "a\nb", "c\x1b[31m", "bad\xff", "sub/x"} {

@@ -120,7 +120,7 @@ func FuzzPages(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, limit, chunk uint8) {
 		size := int(chunk) + 1
 		joinPages(t, string(data), func() int { return int(limit) + 1 }, func(offset, limit int) *Result {
-			p := newPage(offset, limit)
+			p := newPage(offset, limit, readBytes)
 			rest := bytes.TrimPrefix(data, textfile.BOM)
 			for len(rest) > 0 {
 				n := min(size, len(rest))

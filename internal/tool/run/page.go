@@ -12,6 +12,7 @@ import (
 // bytes in order and keeps only what it will show.
 type page struct {
 	first, limit int // line to begin with, from 1; lines to show at most
+	most         int // bytes of the output
 	out          strings.Builder
 	line         []byte // the present line, as much of it as can be shown
 	lineCut      bool   // there was more of it
@@ -21,12 +22,12 @@ type page struct {
 	cutLines     int
 	crlf         int    // of the shown lines, those that end in CRLF
 	last         bool   // the last one that was shown has no end
-	byBytes      bool   // ended by readBytes and not by limit
+	byBytes      bool   // ended by most and not by limit
 	invalid      bool   // a shown line is not UTF-8
 	encoding     string // of the file, where it is not UTF-8
 }
 
-// footerRoom is kept free of readBytes for the footer.
+// footerRoom is kept free of page.most for the footer.
 const footerRoom = 256
 
 // numberWidth is how wide the numbers of lines are at least.
@@ -36,11 +37,11 @@ const numberWidth = "      "
 // characters of it, and one more to know that there are more.
 const lineKept = (readColumns + 1) * utf8.UTFMax
 
-func newPage(first, limit int) *page {
+func newPage(first, limit, most int) *page {
 	if limit <= 0 || limit > readLines {
 		limit = readLines
 	}
-	return &page{first: first, limit: limit}
+	return &page{first: first, limit: limit, most: most}
 }
 
 // full reports that nothing more will be shown.
@@ -109,7 +110,7 @@ func (p *page) show() {
 		note = fmt.Sprintf(" … (line cut at %d characters)", readColumns)
 	}
 	pad := numberWidth[:max(len(numberWidth)-len(number), 0)]
-	if p.out.Len()+len(pad)+len(number)+1+end+len(note)+1 > readBytes-footerRoom {
+	if p.out.Len()+len(pad)+len(number)+1+end+len(note)+1 > p.most-footerRoom {
 		p.byBytes = true
 		return
 	}
@@ -184,7 +185,7 @@ func (p *page) result(path, title string, whole bool) *Result {
 		meta["next_offset"] = last + 1
 		why := ""
 		if p.byBytes {
-			why = fmt.Sprintf("; more than %d KiB", readBytes>>10)
+			why = fmt.Sprintf("; more than %d KiB", p.most>>10)
 		}
 		footer = fmt.Sprintf("\n(lines %d-%d of %s%d%s%s; go on with offset %d)", p.first, last, atLeast, p.count, why, p.ends(), last+1)
 	default:

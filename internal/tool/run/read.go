@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -75,10 +76,14 @@ func (Read) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 		return failure(plain.Name(in.FilePath), err)
 	}
 	title := relative(env, path)
+	most, err := pageBytes(env)
+	if err != nil {
+		return nil, err
+	}
 	file, err := env.Root.Open(ctx, path)
 	switch root.CodeOf(err) {
 	case root.NotRegular:
-		return readDir(ctx, env, path, in, err)
+		return readDir(ctx, env, path, in, most, err)
 	case root.NotExist:
 		return Failed(title, "%s", notFound(ctx, env, path)), nil
 	}
@@ -86,20 +91,28 @@ func (Read) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 		return failure(title, err)
 	}
 	defer func() { _ = file.Close() }()
-	result, err := readFile(ctx, env, file, title, in)
+	result, err := readFile(ctx, env, file, title, in, most)
 	if err != nil {
 		return failure(title, err)
 	}
 	return result, nil
 }
 
-// readFile shows an open file according to what it is.
-func readFile(ctx context.Context, env *Env, file *root.File, title string, in readInput) (*Result, error) {
-	most := textfile.SniffLen
+// pageBytes is readBytes, or less for an agent that passes on less.
+func pageBytes(env *Env) (int, error) {
+	settings, err := settingsOf[struct {
+		PageBytes int `json:"page_bytes"`
+	}](env)
+	return cmp.Or(min(settings.PageBytes, readBytes), readBytes), err
+}
+
+// readFile shows an open file according to what it is, in a page of so many bytes at most.
+func readFile(ctx context.Context, env *Env, file *root.File, title string, in readInput, most int) (*Result, error) {
+	ahead := textfile.SniffLen
 	if left, ok := file.Left(); ok {
-		most = min(left, most)
+		ahead = min(left, ahead)
 	}
-	head := make([]byte, most)
+	head := make([]byte, ahead)
 	n, err := io.ReadFull(file, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, err
@@ -112,7 +125,7 @@ func readFile(ctx context.Context, env *Env, file *root.File, title string, in r
 	case !kind.Text && kind.UTF16 == nil:
 		return notText(title, kind), nil
 	}
-	return readText(ctx, env, file, title, in, kind, head)
+	return readText(ctx, env, file, title, in, most, kind, head)
 }
 
 func notText(title string, kind textfile.Kind) *Result {
@@ -193,8 +206,8 @@ func attachment(ctx context.Context, file *root.File, title string, kind textfil
 // readText shows a page of lines. Any page counts as having seen the file in its
 // present state (for edit's require_read): a large file could never be edited if
 // all of it had to be shown.
-func readText(ctx context.Context, env *Env, file *root.File, title string, in readInput, kind textfile.Kind, head []byte) (*Result, error) {
-	p := newPage(max(in.Offset, 1), in.Limit)
+func readText(ctx context.Context, env *Env, file *root.File, title string, in readInput, most int, kind textfile.Kind, head []byte) (*Result, error) {
+	p := newPage(max(in.Offset, 1), in.Limit, most)
 	hash := sha256.New()
 	hash.Write(head)
 	text, last := func(b []byte) []byte { return b }, func() []byte { return nil }

@@ -21,7 +21,7 @@ const (
 
 // readDir shows a page of a directory's entries, sorted by name. notRegular is
 // the error to give when path is no directory either.
-func readDir(ctx context.Context, env *Env, path string, in readInput, notRegular error) (*Result, error) {
+func readDir(ctx context.Context, env *Env, path string, in readInput, most int, notRegular error) (*Result, error) {
 	title := relative(env, path)
 	first, limit := max(in.Offset, 1), in.Limit
 	if limit <= 0 || limit > readLines {
@@ -58,16 +58,16 @@ func readDir(ctx context.Context, env *Env, path string, in readInput, notRegula
 	if first > 1 && first > len(entries) {
 		return Failed(title, "offset %d is past the end of %s, which has %s", first, title, plain.Count(count, "entry", "entries")), nil
 	}
-	return dirPage(path, title, entries, first, count, complete, hidden), nil
+	return dirPage(path, title, entries, first, count, complete, hidden, most), nil
 }
 
-func dirPage(path, title string, entries []root.Entry, first, count int, complete bool, hidden *unread) *Result {
+func dirPage(path, title string, entries []root.Entry, first, count int, complete bool, hidden *unread, most int) *Result {
 	var out strings.Builder
 	last := first - 1
 	var names []string
 	for _, e := range entries[min(first-1, len(entries)):] {
 		line := entryName(e) + "\n"
-		if out.Len()+len(line) > readBytes-footerRoom {
+		if out.Len()+len(line) > most-footerRoom {
 			break
 		}
 		out.WriteString(line)
