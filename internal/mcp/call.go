@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -30,7 +31,7 @@ func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest) *sdk.Ca
 	}
 	w := s.newWatch(req)
 	// With a key, a broken connection is taken up without a second run.
-	call := client.CallCreate{Key: "mcp-" + rand.Text(), Tool: name, Input: input, Agent: agentOf(req.ClientInfo())}
+	call := client.CallCreate{Key: "mcp-" + rand.Text(), Tool: name, Input: input, Agent: s.agentOf(req.ClientInfo())}
 	return w.follow(ctx, func(stream context.Context) iter.Seq2[client.Event, error] {
 		return s.whenBack(stream, func() iter.Seq2[client.Event, error] {
 			return s.cfg.Client.StreamCall(stream, s.cfg.Session, call, client.CallOptions{})
@@ -41,12 +42,17 @@ func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest) *sdk.Ca
 // maxAgent bounds the name of an agent, in bytes, as the API does.
 const maxAgent = 256
 
-// agentOf names the agent that makes a call, which is never a person: as the client does, if it does.
-func agentOf(client *sdk.Implementation) string {
-	if client == nil || client.Name == "" || len(client.Name) > maxAgent || !plain.Printable(client.Name) {
-		return "mcp"
+// agentOf names the agent that makes a call, which is never a person: as its client does, if it does.
+func (s *Server) agentOf(client *sdk.Implementation) string {
+	if client != nil && isAgent(client.Name) {
+		return client.Name
 	}
-	return client.Name
+	return cmp.Or(s.cfg.client, "mcp")
+}
+
+// isAgent reports whether a client's name for itself can be that of an agent.
+func isAgent(name string) bool {
+	return name != "" && len(name) <= maxAgent && plain.Printable(name)
 }
 
 // arrival is what a stream of events gives.

@@ -2,10 +2,12 @@ package mcp
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,6 +52,7 @@ type Request struct {
 // or was refused and not written.
 func (h *Handler) Serve(w http.ResponseWriter, r Request, cfg Config) *Refused {
 	cfg.carrier, cfg.stopping, cfg.Log = r.HTTP.Context(), h.stopping, h.log
+	cfg.client = named(w, r)
 	ctx, done := h.cancellable(r, cfg.Session)
 	defer done()
 	server, out := New(cfg), &plainAnswer{ResponseWriter: w, patience: r.Patience}
@@ -59,6 +62,39 @@ func (h *Handler) Serve(w http.ResponseWriter, r Request, cfg Config) *Refused {
 		MaxRequestBodyBytes:        int64(len(r.Body)) + 1,
 	}).ServeHTTP(out, r.HTTP.WithContext(ctx))
 	return out.refused()
+}
+
+// clientHeader is the header of the id of a session of older protocols. Their clients say who they are
+// once, when they begin one, and send its id with all that comes: here it is clientPrefix and the name of
+// the client, as nothing is kept between two requests.
+const (
+	clientHeader = "Mcp-Session-Id"
+	clientPrefix = "client-"
+)
+
+// named is the name of a client that does not say it in each request, "" for none. One that begins is
+// given the id that has it.
+func named(w http.ResponseWriter, r Request) string {
+	if r.HTTP.Header.Get("Mcp-Protocol-Version") >= stateless {
+		return ""
+	}
+	if id, ok := strings.CutPrefix(r.HTTP.Header.Get(clientHeader), clientPrefix); ok {
+		name, err := base64.RawURLEncoding.DecodeString(id)
+		if err != nil || !isAgent(string(name)) {
+			return ""
+		}
+		return string(name)
+	}
+	var m struct {
+		Method string `json:"method"`
+		Params struct {
+			Client sdk.Implementation `json:"clientInfo"`
+		} `json:"params"`
+	}
+	if json.Unmarshal(r.Body, &m) == nil && m.Method == "initialize" && isAgent(m.Params.Client.Name) {
+		w.Header().Set(clientHeader, clientPrefix+base64.RawURLEncoding.EncodeToString([]byte(m.Params.Client.Name)))
+	}
+	return ""
 }
 
 // cancellable notes a request that another one may cancel, and cancels the one that this

@@ -13,6 +13,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/habit"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/shell"
 )
@@ -40,6 +41,9 @@ type Config struct {
 	// has a connection; stopping is the cause with which it ends when the server stops.
 	carrier  context.Context
 	stopping error
+
+	// client is the name of a client that says it in no request, "" where it is not known.
+	client string
 
 	away time.Duration // see awayTime, which 0 is
 }
@@ -84,7 +88,7 @@ func New(cfg Config) *Server {
 	s.sdk.AddReceivingMiddleware(s.middleware)
 	s.sdk.AddTool(&sdk.Tool{Name: anyTool, InputSchema: json.RawMessage(`{"type": "object"}`)},
 		func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-			return shaped(s.callTool(ctx, req), habitOf(req.ClientInfo())), nil
+			return shaped(s.callTool(ctx, req), habit.Of(s.agentOf(req.ClientInfo()))), nil
 		})
 	s.addResources()
 	return s
@@ -125,7 +129,7 @@ func (s *Server) middleware(next sdk.MethodHandler) sdk.MethodHandler {
 		case *sdk.ListToolsRequest:
 			list, err := s.listTools(ctx)
 			if err == nil {
-				shapedTools(list.Tools, habitOf(r.ClientInfo()))
+				shapedTools(list.Tools, habit.Of(s.agentOf(r.ClientInfo())))
 			}
 			return list, err
 		case *sdk.CallToolRequest:

@@ -9,14 +9,6 @@ import (
 	"github.com/toold/toold/internal/habit"
 )
 
-// habitOf is what the agent does with what its client is given.
-func habitOf(client *sdk.Implementation) habit.Habit {
-	if client == nil {
-		return habit.Habit{}
-	}
-	return habit.Of(client.Name)
-}
-
 // shaped is a result as the client's model is to have it. How long its text may be, the daemon knows
 // by the name of the call's agent. The text of an error says what went wrong by itself.
 func shaped(r *sdk.CallToolResult, to habit.Habit) *sdk.CallToolResult {

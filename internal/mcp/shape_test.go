@@ -1,13 +1,16 @@
 package mcp
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/habit"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -25,7 +28,7 @@ func TestShaped(t *testing.T) {
 			}
 		}
 	}
-	if r := shaped(outcome{}.result(true, "text"), habitOf(nil)); !r.IsError {
+	if r := shaped(outcome{}.result(true, "text"), habit.Of(new(Server).agentOf(nil))); !r.IsError {
 		t.Error("a client without a name is told of no error")
 	}
 }
@@ -64,6 +67,70 @@ func TestLongResults(t *testing.T) {
 		shapedTools([]*sdk.Tool{tool}, habit.Of(name))
 		if got := tool.Meta["anthropic/maxResultSizeChars"]; got != want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestShapedOverHTTP: clients of older protocols say who they are once, and what they ask for later, in
+// requests of their own, is shaped for them by the id that they were given.
+func TestShapedOverHTTP(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	agents := make(chan string, 1)
+	d.on("GET /v1/tools", func(w http.ResponseWriter, _ *http.Request) { reply(w, 200, in{"items": []in{}}) })
+	d.on("POST /v1/sessions/ses_1/calls", func(w http.ResponseWriter, r *http.Request) {
+		var c client.CallCreate
+		if err := json.NewDecoder(r.Body).Decode(&c); err != nil {
+			t.Error(err)
+		}
+		agents <- c.Agent
+		reply(w, 400, problem(400, client.CodeInvalidInput, "no"))
+	})
+	endpoint, _, _ := d.http()
+	ask := func(id, body string) (string, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, endpoint, strings.NewReader(body))
+		testrig.Must(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		if id != "" {
+			r.Header.Set("Mcp-Session-Id", id)
+			r.Header.Set("Mcp-Protocol-Version", "2025-06-18")
+		}
+		resp, err := http.DefaultClient.Do(r)
+		testrig.Must(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		testrig.Must(t, err)
+		return resp.Header.Get("Mcp-Session-Id"), string(text)
+	}
+	for _, tt := range []struct {
+		name, agent     string
+		shaped, isError bool
+	}{
+		{"gemini-cli-mcp-client", "gemini-cli-mcp-client", true, false},
+		{"other", "other", false, true},
+		{"", "mcp", false, true},
+		{strings.Repeat("n", maxAgent+1), "mcp", false, true},
+	} {
+		id, _ := ask("", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"`+tt.name+`","version":"1"}}}`)
+		if (id == "") != (tt.agent == "mcp") {
+			t.Fatalf("%s has the id %q", tt.name, id)
+		}
+		if id == "" {
+			id = "x" // of some other server
+		}
+		if _, list := ask(id, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`); strings.Contains(list, `"required"`) == tt.shaped || !strings.Contains(list, `"wait"`) {
+			t.Errorf("%s is given %s", tt.name, list)
+		}
+		_, got := ask(id, `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"bash","arguments":{}}}`)
+		if agent := <-agents; agent != tt.agent || strings.Contains(got, `"isError":true`) != tt.isError {
+			t.Errorf("%s calls as %q, and is given %s", tt.name, agent, got)
+		}
+	}
+	for _, id := range []string{"client-", "client-?", "client-" + base64.RawURLEncoding.EncodeToString([]byte("a\nb"))} {
+		if _, list := ask(id, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`); !strings.Contains(list, `"required"`) {
+			t.Errorf("with the id %q: %s", id, list)
 		}
 	}
 }

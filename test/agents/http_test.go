@@ -33,6 +33,9 @@ func (d *daemon) http(session, token string, older bool) *agent {
 type olderProtocol struct{ http.RoundTripper }
 
 func (o olderProtocol) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil { // the end of a session, as it was given an id
+		return o.RoundTripper.RoundTrip(r)
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, err
