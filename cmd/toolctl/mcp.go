@@ -32,11 +32,11 @@ If no daemon listens and none was named with --socket or TOOLD_SOCKET, a private
 for as long as the agent.
 
 --print-config prints the lines for an agent's configuration, with the other flags of this
-command in them; --install writes them, keeps the rest of the file as it is, and starts the
-server once, to say what is missing yet.
+command in them and the settings that turn the agent's own tools off; --install writes them,
+keeps the rest of its files as it is, and starts the server once, to say what is missing yet.
 
 --doctor starts the agent that is installed here with a model of toolctl's own on loopback and
-with this server, in a home of its own: nothing of yours is read or changed. Its model calls a
+with what --install writes, in a home of its own: nothing of yours is changed. Its model calls a
 few tools, and what it receives is shown: which tools it is offered, whether what toold writes
 arrives once and whole, and what to do where it does not. Exits with 1 when a check fails.
 

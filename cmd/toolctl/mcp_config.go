@@ -17,7 +17,7 @@ import (
 )
 
 // agentConfig is how an agent is told of a server. To add one: an entry in agentConfigs,
-// and a row in TestPrintConfig.
+// and a row in TestPrintConfig. What turns its own tools off stands in shipped.Agents.
 type agentConfig struct {
 	// file is the configuration; HOME stands for the user's directory.
 	file string
@@ -53,12 +53,10 @@ var agentConfigs = map[string]agentConfig{
 	"claude": {
 		file: ".mcp.json", below: []string{"mcpServers"}, install: true,
 		server: func(argv []string) any { return commandServer{Type: "stdio", Command: argv[0], Args: argv[1:]} },
-		note:   `its own tools go on working beside it: deny them by "permissions": {"deny": ["Bash", "Edit", "Write", "Read", "Glob", "Grep"]} in .claude/settings.json`,
 	},
 	"codex": {
 		file: "HOME/.codex/config.toml", home: "CODEX_HOME", below: []string{"mcp_servers"}, toml: true, install: true,
-		note: `default_tools_approval_mode is "approve", since toold itself asks where a rule says so, and codex exec would refuse every tool that writes; ` +
-			`its own tools go on working beside it: codex --disable shell_tool --disable multi_agent --disable goals --disable view_image -c web_search=disabled`,
+		note: `default_tools_approval_mode is "approve", since toold itself asks where a rule says so, and codex exec would refuse every tool that writes`,
 	},
 	"opencode": {
 		file: "opencode.json", below: []string{"mcp"}, install: true,
@@ -70,7 +68,7 @@ var agentConfigs = map[string]agentConfig{
 				Timeout int      `json:"timeout"` // milliseconds, of its start
 			}{"local", argv, true, 60_000}
 		},
-		note: `its own tools go on working beside it: turn them off by "tools": {"bash": false, "edit": false, "write": false, "read": false, "glob": false, "grep": false, "list": false, "patch": false, "task": false, "webfetch": false}`,
+		note: `a "permission" of yours that allows "*" would turn its own tools on again, as it is read after "tools": take it out`,
 	},
 	"cline": {
 		file: "HOME/.cline/data/settings/cline_mcp_settings.json", below: []string{"mcpServers"},
@@ -107,23 +105,20 @@ var agentConfigs = map[string]agentConfig{
 		server: func(argv []string) any {
 			return commandServer{Command: argv[0], Args: argv[1:], Timeout: 600_000, Trust: true}
 		},
-		note: `trust is true, since toold itself asks where a rule says so; its own tools go on working beside it: turn them off by ` +
-			`"tools": {"core": ["mcp_toold_*"], "truncateToolOutputThreshold": 100000} in the same file, which also has it pass long answers on whole ("exclude" would take those of toold with the same names too)`,
+		note: `trust is true, since toold itself asks where a rule says so`,
 	},
 	"qwen": {
 		file: "HOME/.qwen/settings.json", below: []string{"mcpServers"}, install: true,
 		server: func(argv []string) any {
 			return commandServer{Command: argv[0], Args: argv[1:], Timeout: 600_000, Discovery: 300_000, Trust: true}
 		},
-		note: `trust is true, since toold itself asks where a rule says so; its own tools go on working beside it: turn them off by ` +
-			`"tools": {"core": ["none"], "toolSearch": {"enabled": false}, "truncateToolOutputThreshold": 100000, "truncateToolOutputLines": 100000}, "permissions": {"deny": ["agent", "skill", "enter_worktree", "exit_worktree"]} in the same file; with the thresholds it passes long answers on whole`,
+		note: `trust is true, since toold itself asks where a rule says so`,
 	},
 	"copilot": {
 		file: "HOME/.copilot/mcp-config.json", below: []string{"mcpServers"}, install: true,
 		server: func(argv []string) any {
 			return commandServer{Type: "local", Command: argv[0], Args: argv[1:], Tools: []string{"*"}}
 		},
-		note: `its own tools go on working beside it: copilot --available-tools toold --disable-builtin-mcps`,
 	},
 }
 
@@ -137,34 +132,6 @@ func agentNames(installable bool) []string {
 	slices.Sort(names)
 	return names
 }
-
-// path is where the file is.
-func (c *agentConfig) path(getenv func(string) string) string {
-	if dir := getenv(c.home); c.home != "" && dir != "" {
-		return filepath.Join(dir, filepath.Base(c.file))
-	}
-	return strings.Replace(c.file, "HOME", getenv("HOME"), 1)
-}
-
-// text is a whole file that has this server and nothing else.
-func (c *agentConfig) text(argv []string) ([]byte, error) {
-	if c.toml {
-		return []byte(codexRoot + "\n" + codexTable(argv)), nil
-	}
-	var v any = map[string]any{mcpServer: c.server(argv)}
-	for _, name := range slices.Backward(c.below) {
-		v = map[string]any{name: v}
-	}
-	b, err := json.MarshalIndent(v, "", "  ")
-	return append(b, '\n'), err
-}
-
-// codexLimit is the key of codexRoot.
-const codexLimit = "tool_output_token_limit"
-
-// codexRoot has Codex pass on to its model what toold answers, which is 50 KiB at most with the way to
-// the rest: it would cut that again, in the middle, at some 10,000 tokens.
-const codexRoot = "# Answers of toold are cut at 50 KiB already, and say how to go on.\n" + codexLimit + " = 20000\n"
 
 // codexTable is what Codex's configuration says of the server.
 func codexTable(argv []string) string {
@@ -258,9 +225,11 @@ func (m *mcpCommand) doctor(c *cobra.Command, trial *shipped.Trial) error {
 	if !c.Flags().Changed("socket") {
 		argv = append(argv, "--socket", cl.Socket())
 	}
-	config := agentConfigs[m.trial.name]
-	trial.Server, trial.Config = argv, config.path
-	trial.With = func(old []byte) ([]byte, error) { return config.with(old, argv) }
+	trial.Server = argv
+	trial.Install = func(getenv func(string) string, dir string) error {
+		return installed(m.trial.name, argv, getenv, dir)
+	}
+	trial.Lacks = func() []string { return m.lacks(m.trial.name, argv) }
 	return m.trial.try(c.Context(), m.app, trial)
 }
 
@@ -274,22 +243,36 @@ func (m *mcpCommand) configure(c *cobra.Command) error {
 		return err
 	}
 	name := cmp.Or(m.printFor, m.installFor)
-	agent := agentConfigs[name]
 	if m.installFor != "" {
-		return m.install(c.Context(), name, &agent, argv)
+		return m.install(c.Context(), name, argv)
 	}
-	text, err := agent.text(argv)
-	if err != nil {
-		return err
+	for i, f := range filesOf(name, argv) {
+		text, _, err := f.with(nil)
+		if err != nil {
+			return err
+		}
+		m.say("%s reads %s", name, line(f.path(m.getenv)))
+		if i > 0 { // its text is not that of the file which is printed
+			m.say("what belongs there:\n%s", lines(strings.TrimSuffix(string(text), "\n")))
+			continue
+		}
+		if _, err = m.stdout.Write(text); err != nil {
+			return err
+		}
 	}
-	m.say("%s reads %s", name, line(agent.path(m.getenv)))
-	m.noteOn(name, &agent)
-	_, err = m.stdout.Write(text)
-	return err
+	m.noteOn(name)
+	return nil
 }
 
-func (m *mcpCommand) noteOn(name string, agent *agentConfig) {
-	if agent.note != "" {
-		m.say("%s: %s", name, agent.note)
+// noteOn says what an agent's files do not say.
+func (m *mcpCommand) noteOn(name string) {
+	if note := agentConfigs[name].note; note != "" {
+		m.say("%s: %s", name, note)
+	}
+	switch agent := shipped.Named(name); {
+	case agent == nil:
+		m.say("%s: its own tools go on working beside toold's; toolctl does not know how they are turned off", name)
+	case len(agent.Flags) > 0:
+		m.say("%s: no setting turns its own tools off: start it as %s", name, line(shellQuote(append([]string{name}, agent.Flags...))))
 	}
 }

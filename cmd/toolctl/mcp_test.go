@@ -27,6 +27,22 @@ func mcpIn(t *testing.T, dir string, args ...string) (code int, stdout, stderr s
 	return code, out.String(), errs.String()
 }
 
+// What Codex's file has around the server.
+const (
+	codexRoot = `web_search = "disabled"
+
+# Answers of toold are cut at 50 KiB already, and say how to go on.
+tool_output_token_limit = 20000
+
+`
+	codexFeatures = `[features]
+shell_tool = false
+multi_agent = false
+goals = false
+view_image = false
+`
+)
+
 // TestPrintConfig: what is printed is a configuration of each agent, with the flags of the
 // command in it.
 func TestPrintConfig(t *testing.T) {
@@ -51,9 +67,7 @@ func TestPrintConfig(t *testing.T) {
   }
 }
 `,
-		"codex": `# Answers of toold are cut at 50 KiB already, and say how to go on.
-tool_output_token_limit = 20000
-
+		"codex": codexRoot + codexFeatures + `
 [mcp_servers.toold]
 command = "SELF"
 args = ["mcp", "--mode", "overlay", "--worktree", "a \"b"]
@@ -76,6 +90,21 @@ startup_timeout_sec = 60
       "enabled": true,
       "timeout": 60000
     }
+  },
+  "tools": {
+    "bash": false,
+    "edit": false,
+    "glob": false,
+    "grep": false,
+    "list": false,
+    "patch": false,
+    "read": false,
+    "skill": false,
+    "task": false,
+    "todoread": false,
+    "todowrite": false,
+    "webfetch": false,
+    "write": false
   }
 }
 `,
@@ -150,12 +179,13 @@ func TestInstall(t *testing.T) {
 		{"no JSON", "claude", `{"mcpServers": `, ""},
 		{"twice", "claude", `{"mcpServers": {}, "mcpServers": {}}`, ""},
 
-		{"new", "codex", "", codexRoot + "\n" + table},
-		{"own limit", "codex", "tool_output_token_limit = 5 # mine\n", "tool_output_token_limit = 5 # mine\n\n" + table},
-		{"others", "codex", "# mine\nmodel = \"m\" # yes\n\n[mcp_servers.x]\ncommand = \"y\"\n", codexRoot + "\n# mine\nmodel = \"m\" # yes\n\n[mcp_servers.x]\ncommand = \"y\"\n\n" + table},
-		{"in place", "codex", "[mcp_servers.toold]\ncommand = \"old\"\n\n[mcp_servers.toold.env]\nA = \"b\"\n\n[features]\nx = true\n", codexRoot + "\n" + table + "\n\n[features]\nx = true\n"},
+		{"new", "codex", "", codexRoot + codexFeatures + "\n" + table},
+		{"own limit", "codex", "tool_output_token_limit = 5 # mine\n", "web_search = \"disabled\"\ntool_output_token_limit = 5 # mine\n\n" + codexFeatures + "\n" + table},
+		{"others", "codex", "# mine\nmodel = \"m\" # yes\n\n[mcp_servers.x]\ncommand = \"y\"\n", codexRoot + "# mine\nmodel = \"m\" # yes\n\n[mcp_servers.x]\ncommand = \"y\"\n\n" + codexFeatures + "\n" + table},
+		{"in place", "codex", "[mcp_servers.toold]\ncommand = \"old\"\n\n[mcp_servers.toold.env]\nA = \"b\"\n\n[features]\nx = true\n", codexRoot + table + "\n\n" + codexFeatures + "x = true\n"},
 		{"inline", "codex", "mcp_servers = { toold = { command = \"x\" } }\n", ""},
 		{"in a string", "codex", "a = '''\n[mcp_servers.toold]\n'''\n", ""},
+		{"own features", "codex", "web_search = \"live\"\ntool_output_token_limit = 5\n[features] # mine\ngoals = true\n", "web_search = \"live\"\ntool_output_token_limit = 5\n[features] # mine\nshell_tool = false\nmulti_agent = false\nview_image = false\ngoals = true\n\n" + table},
 		{"no TOML", "codex", "a = \n", ""},
 	} {
 		t.Run(tt.agent+" "+tt.name, func(t *testing.T) {
@@ -193,9 +223,45 @@ func TestInstall(t *testing.T) {
 			}
 		})
 	}
+	t.Run("settings", installsSettings)
 	_, _, errs := mcpIn(t, t.TempDir(), "--session", "s", "--install", "codex")
 	if !strings.Contains(errs, "codex exec would refuse") {
 		t.Errorf("it is not said why tools are approved: %s", errs)
+	}
+}
+
+// installsSettings: what turns an agent's own tools off is added to what the user has, which is kept and said,
+// also where it is in a file of its own.
+func installsSettings(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, ".claude", "settings.json")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, file, `{"permissions": {"deny": ["Read(.env)", "Bash"]}, "model": "m"}`, 0o600)
+	if code, _, errs := mcpIn(t, dir, "--session", "s", "--install", "claude"); code != 0 || strings.Count(errs, " is written") != 2 || !strings.Contains(errs, "take it back") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+	got, err := os.ReadFile(file)
+	for _, want := range []string{`"Read(.env)",`, `"Edit",`, `"mcp__toold"`, `"model": "m"`} {
+		if err != nil || !strings.Contains(string(got), want) || strings.Count(string(got), `"Bash"`) != 1 {
+			t.Errorf("no %s in %s, %v", want, got, err)
+		}
+	}
+	file = filepath.Join(dir, "home", ".gemini", "settings.json")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, file, `{"tools": {"core": ["run_shell_command"]}}`, 0o600)
+	if code, _, errs := mcpIn(t, dir, "--session", "s", "--install", "gemini"); code != 0 || !strings.Contains(errs, `tools.core is kept as it is; what turns the agent's own tools off, or lets long answers through, is ["mcp_toold_*"]`) {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+	m := &mcpCommand{runCommand: runCommand{app: &app{getenv: func(k string) string { return map[string]string{"HOME": filepath.Join(dir, "home")}[k] }}}}
+	if lacks := m.lacks("gemini", []string{"toolctl"}); len(lacks) != 1 || !strings.HasPrefix(lacks[0], "tools.core in ") {
+		t.Errorf("lacking: %q", lacks)
+	}
+	if lacks := m.lacks("claude", []string{"other"}); len(lacks) != 0 {
+		t.Errorf("lacking: %q", lacks)
 	}
 }
 

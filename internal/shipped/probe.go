@@ -27,6 +27,7 @@ const Text = "one\ttwo \"three\"\n\\four\\ <five> &amp; ü\n"
 // last reads.
 var Probes = []Probe{
 	{Name: "text", Tool: "bash", Input: object{"command": `printf %s%s ` + Pixel[:half] + ` ` + Pixel[half:] + ` | base64 -d >p.png; printf 'one\ttwo "three"\n\\four\\ <five> &amp; ü\n'`}},
+	{Name: "other names", Tool: "bash", Input: object{"cmd": "echo as other systems name it"}},
 	{Name: "300 lines", Tool: "bash", Input: object{"command": "seq 300"}},
 	{Name: "44,000 bytes", Tool: "bash", Input: object{"command": `seq -f "%03.0f $(printf %0105d)" 400`}},
 	{Name: "error", Tool: "read", Input: object{"file_path": "no\tsuch \"file\".txt"}},
@@ -54,6 +55,7 @@ type Received struct {
 // Receive compares what toold wrote with the result that the model was given in a question of the
 // agent's, whose home is named "{home}" there.
 func (p *Probe) Receive(wrote, result string, q *Question, home string) Received {
+	wrote = ofCall(wrote, result)
 	r := Received{What: p.Name, Wrote: len(wrote), Arrived: len(result), Times: q.Times(wrote)}
 	if r.Times == 0 {
 		r.First, r.Last = ends(wrote, result)
@@ -65,6 +67,17 @@ func (p *Probe) Receive(wrote, result string, q *Question, home string) Received
 		r.Pictures = q.Times(Pixel)
 	}
 	return r
+}
+
+// callID is the id of a call, by which a text that is cut names the file with the whole.
+var callID = regexp.MustCompile(`call_\w+`)
+
+// ofCall is what toold wrote for a call of its own as it writes it for the call of the result.
+func ofCall(wrote, result string) string {
+	if id := callID.FindString(result); id != "" {
+		return callID.ReplaceAllString(wrote, id)
+	}
+	return wrote
 }
 
 // escaped is a text as it stands between the quotes of a string of JSON.

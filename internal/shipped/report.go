@@ -85,6 +85,7 @@ func (t *Trial) report() *Report {
 		}
 	}
 	t.checkTools(r)
+	t.checkInstallation(r)
 	t.checkInstructions(r)
 	t.checkCalls(r)
 	for i := range r.Received {
@@ -120,6 +121,16 @@ func (t *Trial) checkTools(r *Report) {
 	default:
 		r.check("own tools", client.CheckOK, "", "none")
 	}
+}
+
+// checkInstallation looks at the user's own configuration: what was tried is what install writes.
+func (t *Trial) checkInstallation(r *Report) {
+	lacks := t.Lacks()
+	if len(lacks) == 0 {
+		r.check("installed", client.CheckOK, "", "your own configuration has what was tried")
+		return
+	}
+	r.check("installed", client.CheckWarn, fmt.Sprintf("what was tried here is what \"toolctl mcp --install %s\" writes", t.Agent.Name), "not in your own configuration: "+strings.Join(lacks, "; "))
 }
 
 func (t *Trial) checkInstructions(r *Report) {
@@ -165,9 +176,6 @@ func (t *Trial) checkReceived(r *Report, got *Received, picture bool) {
 			bytesOf(got.Wrote)+", as a string of JSON: what would be a tab is \\t")
 	case got.Times == 0 && got.First+got.Last == 0:
 		r.check(got.What, client.CheckFail, "its model reads something else than toold wrote: update "+t.Agent.Name, fmt.Sprintf("nothing of %s; the model has %s", bytesOf(got.Wrote), bytesOf(got.Arrived)))
-	case got.Times == 0 && t.Agent.Cuts != "":
-		r.check(got.What, client.CheckWarn, "there is no setting for that: have its model ask for less at once, by offset and limit of read, or head and tail",
-			fmt.Sprintf("%s, first %d and last %d: %s", bytesOf(got.Wrote), got.First, got.Last, t.Agent.Cuts))
 	case got.Times == 0:
 		r.check(got.What, client.CheckFail, "its model does not know what is left out, or is told to look elsewhere: raise the limit of "+t.Agent.Name+" on the results of tools",
 			fmt.Sprintf("cut: of %s the first %d and the last %d", bytesOf(got.Wrote), got.First, got.Last))

@@ -29,7 +29,7 @@ func (t *Trial) served(ctx context.Context) (s served, err error) {
 	var stderr said
 	cmd := exec.CommandContext(ctx, t.Server[0], t.Server[1:]...)
 	cmd.Stderr = &stderr
-	c := sdk.NewClient(&sdk.Implementation{Name: "toolctl", Version: "1"}, &sdk.ClientOptions{
+	c := sdk.NewClient(&sdk.Implementation{Name: t.Agent.Client, Version: "1"}, &sdk.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
 			if strings.Contains(r.Params.Message, "approve") {
 				t.Progress(r.Params.Message)

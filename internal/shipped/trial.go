@@ -2,10 +2,7 @@ package shipped
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -18,11 +15,11 @@ type Trial struct {
 	Program string
 	// Server starts the server, and Keeper a program that calls Keep.
 	Server, Keeper []string
-	// Config is the file in which the agent looks for its servers, as it is called below a home of
-	// these variables; a name that is not absolute is one of a file below the agent's home.
-	Config func(getenv func(string) string) string
-	// With is the text of that file with the server in it.
-	With func(text []byte) ([]byte, error)
+	// Install writes what "toolctl mcp --install" does, with the server in it, below a home of these
+	// variables; what the agent looks for where it works, into dir.
+	Install func(getenv func(string) string, dir string) error
+	// Lacks is what of that is not in the user's own configuration.
+	Lacks func() []string
 	// Getenv gives the variables of now.
 	Getenv func(string) string
 	// Patience is how long the agent may ask nothing.
@@ -115,28 +112,14 @@ func (t *Trial) configure(run *Run) error {
 	if err := run.Configure(); err != nil {
 		return err
 	}
-	file := t.Config(func(name string) string {
+	err := t.Install(func(name string) string {
 		for _, v := range slices.Backward(run.Env(t.Getenv)) {
 			if value, ok := strings.CutPrefix(v, name+"="); ok {
 				return value
 			}
 		}
 		return ""
-	})
-	if !filepath.IsAbs(file) {
-		file = filepath.Join(run.Home, file)
-	}
-	old, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		err = os.MkdirAll(filepath.Dir(file), 0o700)
-	}
-	var text []byte
-	if err == nil {
-		text, err = t.With(old)
-	}
-	if err == nil {
-		err = os.WriteFile(file, text, 0o600)
-	}
+	}, run.Home)
 	if err != nil {
 		return fmt.Errorf("configure %s: %w", t.Agent.Name, err)
 	}
