@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -44,7 +45,9 @@ func fakeAgent(mode string) int {
 // hang says that it does, and does.
 func hang(dir string) {
 	_ = os.WriteFile(filepath.Join(dir, "hangs"), nil, 0o600)
-	select {}
+	for { // the runtime may take select {} for a deadlock, and end it
+		time.Sleep(time.Hour)
+	}
 }
 
 // faulty is an agent with a fault.
