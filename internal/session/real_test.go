@@ -25,7 +25,9 @@ import (
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/image"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/docker"
 	"github.com/toold/toold/internal/sandbox/oci"
+	"github.com/toold/toold/internal/sandbox/sandboxtest"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool"
@@ -54,7 +56,9 @@ func needOCI(t testing.TB) (runc string) {
 // realHouse is the directory and the names of a daemon with real sandboxes.
 type realHouse struct {
 	Dir, Runc, Agent, Owner, Cgroup string
-	UIDBase                         uint32
+	// Engine is the host of a Docker Engine that makes them; "" where Runc does.
+	Engine  string
+	UIDBase uint32
 	// Job is what a child is to do with it: "calls", "churn", "clean", "tree" or "reboot".
 	Job string
 	// Op is what "tree" does, Step where it dies. "reboot" has its source in Op.
@@ -118,11 +122,20 @@ func (h *realHouse) child(t testing.TB, job string) *exec.Cmd {
 	return cmd
 }
 
-func (h *realHouse) driver(log *slog.Logger) (*oci.Driver, error) {
-	return oci.New(oci.Config{
+// driver is called by the name of Config.Driver, too. It is closed where it is an io.Closer.
+func (h *realHouse) driver(log *slog.Logger) (name string, d sandbox.Driver, err error) {
+	if h.Engine != "" {
+		d, err = docker.New(docker.Config{
+			Host: h.Engine, Image: sandboxtest.EngineImage, StateDir: filepath.Join(h.Dir, "driver"), RunDir: filepath.Join(h.Dir, "run"),
+			AgentBinary: h.Agent, Ripgrep: filepath.Join(h.Dir, "ripgrep"), CgroupParent: h.Cgroup, Log: log,
+		})
+		return docker.Name, d, err
+	}
+	d, err = oci.New(oci.Config{
 		Runtimes: map[string]string{"runc": h.Runc}, StateDir: filepath.Join(h.Dir, "driver"), RunDir: filepath.Join(h.Dir, "run"),
 		AgentBinary: h.Agent, Ripgrep: filepath.Join(h.Dir, "ripgrep"), Rootfs: "host", CgroupParent: h.Cgroup, Log: log,
 	})
+	return oci.Name, d, err
 }
 
 // clean removes what is left of the house.
@@ -130,7 +143,7 @@ func (h *realHouse) clean() error {
 	if _, err := os.Stat(h.Agent); err != nil {
 		return os.RemoveAll(h.Dir) // there was no daemon
 	}
-	d, err := h.driver(slog.New(slog.DiscardHandler))
+	_, d, err := h.driver(slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -151,7 +164,7 @@ func (h *realHouse) clean() error {
 
 // open starts a daemon of the house.
 func (h *realHouse) open(log *slog.Logger) (*Manager, func() error, error) {
-	d, err := h.driver(log)
+	name, d, err := h.driver(log)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -178,9 +191,13 @@ func (h *realHouse) open(log *slog.Logger) (*Manager, func() error, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}
+	all := map[string]Images{oci.Name: images}
+	if d, ok := d.(*docker.Driver); ok {
+		all[docker.Name] = d.Images()
+	}
 	m, err := New(Config{
-		Trees: trees, Caches: caches, Images: map[string]Images{"oci": images},
-		Store: st, Tools: tool.NewRegistry(), Drivers: map[string]sandbox.Driver{"oci": d}, Driver: "oci",
+		Trees: trees, Caches: caches, Images: all,
+		Store: st, Tools: tool.NewRegistry(), Drivers: map[string]sandbox.Driver{name: d}, Driver: name,
 		Log: log, Owner: h.Owner, OutputDir: filepath.Join(h.Dir, "output"), JournalDir: filepath.Join(h.Dir, "transactions"), UIDBase: h.UIDBase, UIDClaims: filepath.Join(h.Dir, "uids"), Settings: set,
 	})
 	if err == nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/sandbox/sandboxtest"
 	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -225,12 +226,7 @@ func (r *treeRig) bash(m *Manager, command string) string {
 // goes on.
 func TestRealTreeKilled(t *testing.T) {
 	r := newTreeRig(t, newRealHouse(t))
-	r.daemon(func(m *Manager) {
-		r.bash(m, "echo one >one")
-		if _, err := m.trees.Checkpoint(t.Context(), owner, "tree", client.CheckpointCreate{Name: "one"}); err != nil {
-			t.Fatal(err)
-		}
-	})
+	r.prepared()
 	r.killed(append(slices.Clone(treeOps), treeBeside))
 	r.killedInApply()
 	r.end()
@@ -251,6 +247,31 @@ func TestRealTreeKilledGVisor(t *testing.T) {
 	r := newTreeRig(t, h)
 	r.stride *= 3 // to make a session takes seconds
 	r.killed([]treeOp{treeBeside})
+	r.end()
+}
+
+// TestRealTreeKilledDocker is TestRealTreeKilled with an Engine, which has the mounts and the containers.
+func TestRealTreeKilledDocker(t *testing.T) {
+	needOCI(t)
+	engine, err := sandboxtest.StartEngine() // before the house, which is cleaned with it
+	t.Cleanup(func() {
+		if err := engine.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		testrig.Skipf(t, "docker", "no Docker Engine: %v", err)
+	}
+	group, err := engine.Cgroup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newRealHouse(t)
+	h.Engine, h.Cgroup = engine.Host(), group+h.Cgroup
+	r := newTreeRig(t, h)
+	r.stride *= 3 // to make a session takes seconds
+	r.prepared()
+	r.killed(append(slices.Clone(treeOps), treeBeside))
 	r.end()
 }
 
@@ -332,6 +353,17 @@ func (r *treeRig) killedInApply() {
 			break
 		}
 	}
+}
+
+// prepared makes the checkpoint of treeOps.
+func (r *treeRig) prepared() {
+	r.t.Helper()
+	r.daemon(func(m *Manager) {
+		r.bash(m, "echo one >one")
+		if _, err := m.trees.Checkpoint(r.t.Context(), owner, "tree", client.CheckpointCreate{Name: "one"}); err != nil {
+			r.t.Fatal(err)
+		}
+	})
 }
 
 // end ends all sessions, of which no mount is left.

@@ -1,133 +1,44 @@
 package docker_test
 
 import (
-	"context"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/toold/toold/internal/sandbox/docker"
 	"github.com/toold/toold/internal/sandbox/sandboxtest"
 	"github.com/toold/toold/internal/testrig"
 )
 
-// testEngine is a private Engine, started when the first test wants it.
-type testEngine struct {
+// private is the Engine of all tests, started when the first one wants it.
+var private struct {
 	once sync.Once
-	dir  string
-	err  error
+	*sandboxtest.Engine
+	err error
 }
-
-var private testEngine
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if err := private.stop(); err != nil {
+	if err := private.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
 	os.Exit(code)
 }
 
-// script runs scripts/engine. An Engine that it starts ends with this process.
-func script(args ...string) error {
-	out, err := exec.Command("../../../scripts/engine", args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("scripts/engine %s: %w\n%s", args[0], err, out)
-	}
-	return nil
-}
-
-// start starts an Engine in a directory that is made. What tests have lies in that,
-// and in its cgroup: scripts/engine removes both, also when the tests are killed.
-func (e *testEngine) start(flags ...string) error {
-	e.dir = "/tmp/toold-test-docker-" + sandboxtest.RandomHex(8)
-	if err := script(append([]string{"start", e.dir}, flags...)...); err != nil {
-		return err
-	}
-	return e.importImage(testImage)
-}
-
-func (e *testEngine) stop() error {
-	if e.dir == "" {
-		return nil
-	}
-	return script("stop", e.dir)
-}
-
-// group is the cgroup of the Engine, which goes with it.
-func (e *testEngine) group(t testing.TB) string {
-	t.Helper()
-	name, err := os.ReadFile(filepath.Join(e.dir, "group"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return "/" + strings.TrimSpace(string(name))
-}
-
-func (e *testEngine) host() string { return "unix://" + e.dir + "/docker.sock" }
-
-// testImage is made of this host's programs.
-const testImage = "toold-test:host"
-
-func (e *testEngine) importImage(name string) error {
-	r, w := io.Pipe()
-	go func() {
-		w.CloseWithError(sandboxtest.HostImage(w, nil, "sh", "bash", "awk", "cat", "chmod", "cp", "cut", "dd", "diff", "echo", "env", "false", "find", "git", "grep",
-			"head", "id", "kill", "ln", "ls", "mkdir", "mkfifo", "mv", "nohup", "nproc", "printf", "ps", "readlink", "rm", "rmdir", "sed", "seq", "setsid",
-			"sleep", "sort", "stat", "sync", "tail", "tee", "test", "timeout", "touch", "tr", "true", "uname", "uniq", "wc", "xargs", "yes", "date", "python3"))
-	}()
-	defer r.Close()
-	repo, tag, _ := strings.Cut(name, ":")
-	return e.api(http.MethodPost, "/images/create?fromSrc=-&repo="+repo+"&tag="+tag, r)
-}
-
-// api makes a request of the Engine behind the driver's back.
-func (e *testEngine) api(method, path string, body io.Reader) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, "http://engine"+path, body)
-	if err != nil {
-		return err
-	}
-	if method == http.MethodPost && !strings.HasPrefix(path, "/images/") {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", e.dir+"/docker.sock")
-	}}
-	defer tr.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: tr}).Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if err != nil || resp.StatusCode >= 400 || strings.Contains(string(answer), `"error"`) {
-		return fmt.Errorf("%s %s: %s %s %w", method, path, resp.Status, answer, err)
-	}
-	return nil
-}
-
 // needDocker gives the Engine of all tests, and skips where there can be none.
-func needDocker(t testing.TB) *testEngine {
+func needDocker(t testing.TB) *sandboxtest.Engine {
 	t.Helper()
 	if os.Getuid() != 0 {
 		testrig.Skipf(t, "docker", "an Engine is started by root only")
 	}
-	private.once.Do(func() { private.err = private.start() })
+	private.once.Do(func() { private.Engine, private.err = sandboxtest.StartEngine() })
 	if private.err != nil {
 		testrig.Skipf(t, "docker", "no Docker Engine: %v", private.err)
 	}
-	return &private
+	return private.Engine
 }
 
 // fixture is a driver in directories and cgroups of its own.
@@ -137,12 +48,16 @@ type fixture struct {
 	cfg    docker.Config
 }
 
-func newFixture(t testing.TB, e *testEngine, agent string) *fixture {
+func newFixture(t testing.TB, e *sandboxtest.Engine, agent string) *fixture {
 	t.Helper()
-	own := sandboxtest.NewFixture(t, e.dir+"/test-", e.group(t)+"/")
+	group, err := e.Cgroup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := sandboxtest.NewFixture(t, e.Dir+"/test-", group+"/")
 	f := &fixture{Fixture: own, cfg: docker.Config{
-		Host:         e.host(),
-		Image:        testImage,
+		Host:         e.Host(),
+		Image:        sandboxtest.EngineImage,
 		StateDir:     filepath.Join(own.Dir, "state"),
 		RunDir:       filepath.Join(own.Dir, "run"),
 		AgentBinary:  agent,

@@ -58,7 +58,7 @@ func TestContainerEndsUnderUs(t *testing.T) {
 			sb, mine := f.create()
 			other, spec := f.create()
 			f.greets(sb, mine) // before, it may not take the signal of a stop
-			if err := e.api(path.method, "/containers/toold-"+sb.Record().SessionID+path.path, nil); err != nil {
+			if err := e.API(path.method, "/containers/toold-"+sb.Record().SessionID+path.path, nil); err != nil {
 				t.Fatal(err)
 			}
 			sandboxtest.AwaitEnd(t, sb)
@@ -85,15 +85,15 @@ func TestContainerEndsUnderUs(t *testing.T) {
 }
 
 // ownEngine is one that a test may stop.
-func ownEngine(t *testing.T, flags ...string) *testEngine {
+func ownEngine(t *testing.T, flags ...string) *sandboxtest.Engine {
 	t.Helper()
-	e := new(testEngine)
+	e, err := sandboxtest.StartEngine(flags...)
 	t.Cleanup(func() {
-		if err := e.stop(); err != nil {
+		if err := e.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := e.start(flags...); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 	return e
@@ -108,7 +108,7 @@ func TestEngineStops(t *testing.T) {
 	sb, spec := f.create()
 	doomed, _ := f.create()
 	f.greets(sb, spec)
-	if err := script("halt", e.dir); err != nil {
+	if err := e.Script("halt"); err != nil {
 		t.Fatal(err)
 	}
 	sandboxtest.StillAlive(t, sb)
@@ -137,7 +137,7 @@ func TestEngineStops(t *testing.T) {
 	if list, err := next.List(f.Ctx(), f.Owner); err == nil || len(list) != 2 {
 		t.Errorf("list is %v, %v; want both and an error", list, err)
 	}
-	if err := script("restart", e.dir); err != nil {
+	if err := e.Script("restart"); err != nil {
 		t.Fatal(err)
 	}
 	sandboxtest.StillAlive(t, again)
@@ -157,7 +157,7 @@ func TestEngineTakesSandboxesAlong(t *testing.T) {
 	e := ownEngine(t)
 	f := newFixture(t, e, sandboxtest.BuildAgent(t))
 	sb, _ := f.create()
-	if err := script("restart", e.dir); err != nil {
+	if err := e.Script("restart"); err != nil {
 		t.Fatal(err)
 	}
 	sandboxtest.AwaitEnd(t, sb)
@@ -173,13 +173,13 @@ func TestContainersOfOthers(t *testing.T) {
 	f := newFixture(t, e, sandboxtest.BuildAgent(t))
 	sb, _ := f.create()
 	// A container with our labels and another name is not ours.
-	body := `{"Image":"` + testImage + `","Cmd":["/bin/true"],"Labels":{"toold.owner":"` + f.Owner + `","toold.session":"ses_x","toold.incarnation":"y","toold.uid-base":"65536"}}`
+	body := `{"Image":"` + sandboxtest.EngineImage + `","Cmd":["/bin/true"],"Labels":{"toold.owner":"` + f.Owner + `","toold.session":"ses_x","toold.incarnation":"y","toold.uid-base":"65536"}}`
 	name := "other-" + sandboxtest.RandomHex(4)
-	if err := e.api(http.MethodPost, "/containers/create?name="+name, strings.NewReader(body)); err != nil {
+	if err := e.API(http.MethodPost, "/containers/create?name="+name, strings.NewReader(body)); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := e.api(http.MethodDelete, "/containers/"+name+"?force=1", nil); err != nil {
+		if err := e.API(http.MethodDelete, "/containers/"+name+"?force=1", nil); err != nil {
 			t.Error(err)
 		}
 	}()

@@ -27,9 +27,9 @@ func must(t testing.TB, err error) {
 }
 
 // elsewhere makes an Engine reachable by TCP with TLS.
-func elsewhere(t testing.TB, e *testEngine) (host, certs string) {
+func elsewhere(t testing.TB, e *sandboxtest.Engine) (host, certs string) {
 	t.Helper()
-	far := sandboxtest.NewElsewhere(t, e.dir+"/docker.sock")
+	far := sandboxtest.NewElsewhere(t, e.Socket())
 	return far.Host, far.Certs
 }
 
@@ -65,7 +65,7 @@ func shell(t testing.TB, ctx context.Context, sb sandbox.Sandbox, spec *sandbox.
 func remoteDriver(t testing.TB, f *fixture, host, certs string) *docker.Remote {
 	t.Helper()
 	d, err := docker.NewRemote(docker.RemoteConfig{Config: docker.Config{
-		Host: host, Image: testImage, StateDir: f.cfg.StateDir, AgentBinary: f.cfg.AgentBinary, Ripgrep: f.cfg.Ripgrep, Log: f.cfg.Log,
+		Host: host, Image: sandboxtest.EngineImage, StateDir: f.cfg.StateDir, AgentBinary: f.cfg.AgentBinary, Ripgrep: f.cfg.Ripgrep, Log: f.cfg.Log,
 	}, CertDir: certs})
 	must(t, err)
 	t.Cleanup(func() { _ = d.Close() })
@@ -170,7 +170,7 @@ func checkBack(t testing.TB, here string, mode client.WorktreeMode) {
 func TestRemoteSSH(t *testing.T) {
 	e := needDocker(t)
 	agent := sandboxtest.BuildAgent(t)
-	bin := sandboxtest.SSH(t, agent, e.dir+"/docker.sock")
+	bin := sandboxtest.SSH(t, agent, e.Socket())
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	f := newFixture(t, e, agent)
 	d := remoteDriver(t, f, "ssh://builder@engine.test:2222", "")

@@ -75,21 +75,24 @@ func TestEngineLeavesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			dir := strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(host), "unix://"), "/docker.sock")
-			e := &testEngine{dir: dir}
-			if err := e.importImage(testImage); err != nil {
+			e := &sandboxtest.Engine{Dir: dir}
+			if err := e.ImportImage(); err != nil {
 				t.Fatal(err)
 			}
 			f := newFixture(t, e, sandboxtest.BuildAgent(t))
 			sb, _ := f.create()
 			// A container without a parent of ours too.
-			body := fmt.Sprintf(`{"Image":%q,"Cmd":["/bin/sleep","1000"],"HostConfig":{"NetworkMode":"none"}}`, testImage)
-			if err := e.api("POST", "/containers/create?name=plain", strings.NewReader(body)); err != nil {
+			body := fmt.Sprintf(`{"Image":%q,"Cmd":["/bin/sleep","1000"],"HostConfig":{"NetworkMode":"none"}}`, sandboxtest.EngineImage)
+			if err := e.API("POST", "/containers/create?name=plain", strings.NewReader(body)); err != nil {
 				t.Fatal(err)
 			}
-			if err := e.api("POST", "/containers/plain/start", nil); err != nil {
+			if err := e.API("POST", "/containers/plain/start", nil); err != nil {
 				t.Fatal(err)
 			}
-			group := e.group(t)
+			group, err := e.Cgroup()
+			if err != nil {
+				t.Fatal(err)
+			}
 			if len(traces(t, dir, group)) == 0 {
 				t.Fatal("this test finds nothing of an Engine that runs")
 			}
