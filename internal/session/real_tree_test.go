@@ -25,6 +25,7 @@ import (
 	"github.com/toold/toold/internal/sandbox/sandboxtest"
 	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/testrig"
+	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // treeOp changes the tree of the session "tree", in which `one` is a checkpoint that has
@@ -86,6 +87,43 @@ var treeOps = []treeOp{
 		return err
 	}},
 }
+
+// treeMerge makes the checkpoint after which layers are merged, and the next one, which has the merged
+// one in their place.
+var treeMerge = treeOp{name: "merge", after: "one two", begin: func(ctx context.Context, m *Manager) error {
+	s, err := m.find(owner, "tree")
+	for err == nil {
+		var tree *layers.Tree
+		if tree, err = m.cfg.Trees.Get(s.id); err != nil || len(tree.Lower) >= layersOfMerge-1 {
+			return err
+		}
+		if _, err = m.calls.Call(ctx, owner, "tree", bashCall("echo one >one"), call.Options{}); err == nil {
+			_, err = m.trees.Checkpoint(ctx, owner, "tree", client.CheckpointCreate{})
+		}
+	}
+	return err
+}, do: func(ctx context.Context, m *Manager) error {
+	s, err := m.find(owner, "tree")
+	for range 3 { // one more where the merge was lost with the daemon
+		if err != nil {
+			return err
+		}
+		if _, err = m.calls.Call(ctx, owner, "tree", bashCall("echo two >two"), call.Options{}); err != nil {
+			return err
+		}
+		if _, err = m.trees.Checkpoint(ctx, owner, "tree", client.CheckpointCreate{}); err != nil {
+			return err
+		}
+		var tree *layers.Tree
+		if tree, err = m.cfg.Trees.Get(s.id); err == nil && len(tree.Lower) < layersOfMerge/2 {
+			return nil
+		}
+	}
+	return errors.Join(err, errors.New("no layers were merged"))
+}}
+
+// layersOfMerge is how many lower layers a tree has when some of them are merged.
+const layersOfMerge = 32
 
 // treeBeside makes a session over the same source, has it write and ends it: what it has changed stays.
 var treeBeside = treeOp{name: "session", after: "one two", do: func(ctx context.Context, m *Manager) error {
@@ -227,7 +265,7 @@ func (r *treeRig) bash(m *Manager, command string) string {
 func TestRealTreeKilled(t *testing.T) {
 	r := newTreeRig(t, newRealHouse(t))
 	r.prepared()
-	r.killed(append(slices.Clone(treeOps), treeBeside))
+	r.killed(append(slices.Clone(treeOps), treeMerge, treeBeside))
 	r.killedInApply()
 	r.end()
 }
@@ -457,7 +495,7 @@ func (h *realHouse) changeTree() error {
 	for i, p := range m.parts {
 		m.parts[i] = stepping{p, m.trees.Step}
 	}
-	for _, op := range append([]treeOp{treeApply, treeBeside}, treeOps...) {
+	for _, op := range append([]treeOp{treeApply, treeBeside, treeMerge}, treeOps...) {
 		if op.name == h.Op {
 			err = op.do(context.Background(), m)
 		}
