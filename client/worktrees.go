@@ -36,13 +36,14 @@ func (p *Patch) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// The trailers of a patch have the counts of Patch.Missing, Omitted, Stale, SourceChanged and
+// The trailers of a patch have the counts of Patch.Missing, Omitted, Converted, Stale, SourceChanged and
 // Incomplete, and SourceAstray and Earlier.
 const (
 	HeaderLeftOut       = "Toold-Left-Out"
 	HeaderUnreadable    = "Toold-Unreadable"
 	HeaderExcluded      = "Toold-Excluded"
 	HeaderIgnored       = "Toold-Ignored"
+	HeaderConverted     = "Toold-Converted"
 	HeaderStale         = "Toold-Stale"
 	HeaderSourceChanged = "Toold-Source-Changed"
 	HeaderIncomplete    = "Toold-Incomplete"
@@ -65,6 +66,11 @@ func (p *Patch) Missing() (leftOut, unreadable int) {
 func (p *Patch) Omitted() (excluded, ignored int) {
 	return p.count(HeaderExcluded), p.count(HeaderIgnored)
 }
+
+// Converted says, once the patch was read to its end, how many files it changes that git stores otherwise than
+// they lie in the worktree, by a .gitattributes file of the source: a filter, a working-tree-encoding or
+// ident. git apply refuses a patch with one, where a filter is set up.
+func (p *Patch) Converted() int { return p.count(HeaderConverted) }
 
 // Stale says, once the patch was read to its end, how many changes are not in it because
 // somebody has changed the source there, and what the session began with is not known.

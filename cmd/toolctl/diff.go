@@ -173,6 +173,16 @@ func sayMissing(a *app, session string, p *client.Patch) {
 	}
 	sayUnreadable(a, unreadable)
 	sayOmitted(a, excluded, ignored)
+	if n := p.Converted(); n > 0 {
+		lies, with := "they lie", "leave them out (--exclude)"
+		if n == 1 {
+			lies, with = "it lies", "leave it out (--exclude)"
+		}
+		if session != "" {
+			with += ", or use \"toolctl apply " + line(session) + "\""
+		}
+		a.say("\"git apply\" may refuse the patch: git stores %s of it otherwise than %s in the source (filter, working-tree-encoding or ident in a .gitattributes): %s", plural(n, "file"), lies, with)
+	}
 	if n := p.SourceChanged(); n > 0 {
 		with := `"git apply --3way"`
 		if session != "" {

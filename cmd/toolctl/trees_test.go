@@ -47,7 +47,7 @@ func treeHandlers() map[string]http.HandlerFunc {
 			case unknown(q.Get("against")):
 				noCheckpoint(w, q.Get("against"))
 			case r.Header.Get("Accept") != "application/json":
-				w.Header().Set("Trailer", client.HeaderLeftOut+", "+client.HeaderUnreadable+", "+client.HeaderExcluded+", "+client.HeaderIgnored)
+				w.Header().Set("Trailer", client.HeaderLeftOut+", "+client.HeaderUnreadable+", "+client.HeaderExcluded+", "+client.HeaderIgnored+", "+client.HeaderConverted)
 				defer func() {
 					if slices.Equal(q["exclude"], []string{"*.log", "b/"}) && q.Get("no_ignored") == "true" {
 						w.Header().Set(client.HeaderExcluded, "1")
@@ -56,6 +56,7 @@ func treeHandlers() map[string]http.HandlerFunc {
 					if q.Get("path") == "less" {
 						w.Header().Set(client.HeaderLeftOut, "2")
 						w.Header().Set(client.HeaderUnreadable, "1")
+						w.Header().Set(client.HeaderConverted, "1")
 					}
 				}()
 				n := 1
@@ -117,7 +118,8 @@ func TestDiffPatch(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	d.ctl("diff", "review", "less").want(t, 0, hostilePatch, "toolctl: not in the patch: 2 changes; git takes nothing of .git, no FIFOs, no files of more than 512 MiB, and no permissions but the executable bit\n"+
-		"toolctl: 1 file could not be compared: the tools' user may not read them\n")
+		"toolctl: 1 file could not be compared: the tools' user may not read them\n"+
+		"toolctl: \"git apply\" may refuse the patch: git stores 1 file of it otherwise than it lies in the source (filter, working-tree-encoding or ident in a .gitattributes): leave it out (--exclude), or use \"toolctl apply review\"\n")
 	asked := d.asked("GET", fakeSession+"/diff")
 	if q := asked[len(asked)-1].query; q != "against=cp_abd2&path=src&path=b" {
 		t.Errorf("asked for %s", q)

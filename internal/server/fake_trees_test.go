@@ -62,6 +62,8 @@ func (closing) Missing() (leftOut, unreadable int) { return 3, 2 }
 
 func (closing) Omitted() (excluded, ignored int) { return 4, 5 }
 
+func (closing) Converted() int { return 6 }
+
 func (f *fakeAPI) Changes(ctx context.Context, p auth.Principal, id string, q client.DiffQuery) (*client.Changes, error) {
 	if _, err := f.Get(ctx, p, id); err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func (s treeRoutes) diff(x *exchange, r *request) error {
 	}
 	defer body.Close()
 	x.Header().Set("Trailer", strings.Join([]string{
-		client.HeaderLeftOut, client.HeaderUnreadable, client.HeaderExcluded, client.HeaderIgnored, client.HeaderStale, client.HeaderSourceChanged, client.HeaderIncomplete, client.HeaderSourceAstray, client.HeaderEarlier,
+		client.HeaderLeftOut, client.HeaderUnreadable, client.HeaderExcluded, client.HeaderIgnored, client.HeaderConverted, client.HeaderStale, client.HeaderSourceChanged, client.HeaderIncomplete, client.HeaderSourceAstray, client.HeaderEarlier,
 	}, ", "))
 	if err := s.sendBytes(x, r, body, -1); err != nil {
 		return err
@@ -84,6 +84,9 @@ func (s treeRoutes) diff(x *exchange, r *request) error {
 	}
 	if m, ok := body.(interface{ Incomplete() int }); ok {
 		x.Header().Set(client.HeaderIncomplete, strconv.Itoa(m.Incomplete()))
+	}
+	if m, ok := body.(interface{ Converted() int }); ok {
+		x.Header().Set(client.HeaderConverted, strconv.Itoa(m.Converted()))
 	}
 	if m, ok := body.(interface {
 		SourceAstray() string

@@ -33,6 +33,9 @@ func TestDiff(t *testing.T) {
 	if excluded, ignored := r.Omitted(); excluded != 4 || ignored != 5 {
 		t.Errorf("left out of the patch: %d, %d", excluded, ignored)
 	}
+	if n := r.Converted(); n != 6 {
+		t.Errorf("stored by git otherwise: %d", n)
+	}
 	if !reflect.DeepEqual(d.api.filter, q) {
 		t.Errorf("asked for %+v, want %+v", d.api.filter, q)
 	}

@@ -26,6 +26,7 @@ func TestRealOmitted(t *testing.T) {
 	a.must(os.Mkdir(a.src+"/out", 0o755))
 	a.must(os.Chown(a.src+"/out", int(alice.UID), int(alice.GID)))
 	a.write(".gitignore", "out/\n*.o\n")
+	a.write(".gitattributes", "keep filter=none\n") // which nobody has set up
 	for _, n := range []string{"out/a", "both", "keep", "turns"} {
 		a.write(n, "1\n2\n3\n4\n5\n6\n")
 	}
@@ -64,6 +65,9 @@ func TestRealOmitted(t *testing.T) {
 		a.must(err)
 		if excluded, ignored := patch.(interface{ Omitted() (int, int) }).Omitted(); excluded != 2 || ignored != 3 {
 			t.Errorf("%s: a patch with %d excluded and %d ignored", when, excluded, ignored)
+		}
+		if n := patch.(interface{ Converted() int }).Converted(); n != 1 {
+			t.Errorf("%s: a patch with %d files that git would store otherwise", when, n)
 		}
 		a.must(patch.Close())
 		at := filepath.Join(t.TempDir(), "at")

@@ -101,7 +101,7 @@ func (e *Errand) tree(ctx context.Context, j run.Job, most int64, w io.Writer) (
 // totalsOf reads what an agent counted, which may be hostile.
 func totalsOf(text string) (t treediff.Totals, err error) {
 	if len(text) > maxTotals || strictjson.Decode([]byte(text), &t) != nil ||
-		min(t.Files, t.Added, t.Removed, t.Unreadable, t.Unnamed, t.LeftOut, t.Excluded, t.Ignored) < 0 {
+		min(t.Files, t.Added, t.Removed, t.Unreadable, t.Unnamed, t.LeftOut, t.Excluded, t.Ignored, t.Converted) < 0 {
 		return treediff.Totals{}, errNoAnswer
 	}
 	return t, nil

@@ -300,6 +300,10 @@ func (s *streamed) Omitted() (excluded, ignored int) {
 	return s.known().Excluded, s.known().Ignored
 }
 
+// Converted says how many changed files of a patch that was read to its end git stores otherwise than they
+// lie in the worktree: git apply may refuse a patch with one.
+func (s *streamed) Converted() int { return s.known().Converted }
+
 // Stale says how many changes are not in a patch that was read to its end because what the
 // session began with is not known, and somebody has changed the source there; or are in it
 // though that was done while it was made.

@@ -36,6 +36,7 @@ func (p *patched) add(t treediff.Totals) {
 	p.Removed += t.Removed
 	p.Unreadable += t.Unreadable
 	p.LeftOut += t.LeftOut
+	p.Converted += t.Converted
 }
 
 // pages reads all changes that are asked for.

@@ -30,13 +30,14 @@ var noObject = strings.Repeat("0", 2*sha1.Size)
 type patch struct {
 	forward
 	w       *walk
+	stored  convertedFiles
 	out     *bufio.Writer
 	hunks   bytes.Buffer
 	deflate *zlib.Writer
 }
 
 func newPatch(w *walk, out io.Writer) *patch {
-	p := &patch{w: w, out: bufio.NewWriterSize(out, chunk)}
+	p := &patch{w: w, stored: convertedFiles{w: w}, out: bufio.NewWriterSize(out, chunk)}
 	p.deflate, _ = zlib.NewWriterLevel(nil, zlib.BestSpeed) // there is that level
 	return p
 }
@@ -136,6 +137,9 @@ func (p *patch) file(c *change, oldMode, newMode string) error {
 	if oldHash == newHash && oldMode == newMode {
 		p.w.totals.LeftOut++ // other permissions
 		return nil
+	}
+	if c.old.kind() == File && oldHash != newHash && p.stored.has(c.path, c.old.large() || bytes.Contains(c.old.data, []byte("$Id:"))) {
+		p.w.totals.Converted++
 	}
 	fmt.Fprintf(p.out, "diff --git %s %s\n", quoted("a/"+c.path), quoted("b/"+c.path))
 	index := fmt.Sprintf("index %s..%s", oldHash, newHash)

@@ -145,6 +145,9 @@ type Totals struct {
 	// list or a patch. They are in no other count.
 	Excluded int `json:"excluded,omitempty"`
 	Ignored  int `json:"ignored,omitempty"`
+	// Converted counts the changed files of a patch that git stores otherwise than they lie in the
+	// base, by its .gitattributes: where a filter is set up, git apply refuses a patch with one.
+	Converted int `json:"converted,omitempty"`
 	// More says that a list ended at its limit.
 	More bool `json:"more,omitempty"`
 }
