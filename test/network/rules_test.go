@@ -524,6 +524,56 @@ func testRevoked(t *testing.T, r *rig) {
 	}
 }
 
+// testNetworkGone: a reload that gives no network holds for connections that are open, of each way out,
+// and for those that would be opened; one that gives it again, for new ones.
+func testNetworkGone(t *testing.T, r *rig) {
+	const host = "one.rules.example"
+	_ = r.trap("8.8.6.1:7000")
+	r.serve("8.8.6.1:7080")
+	r.rules("\""+host+":7000\" = \"allow\"\n\""+host+":7080\" = \"allow\"\n", "\"*\" = \"allow\"\n")
+	t.Cleanup(func() { r.configure(""); r.ctl("reload") })
+	p := r.probe()
+	questions := make(map[string]question)
+	for _, way := range r.waysOut() {
+		target := "/a"
+		if way == "proxy" {
+			target = "http://" + host + ":7080/a"
+		}
+		questions[way] = question{Conn: way, Texts: []string{"GET " + target + " HTTP/1.1\r\nHost: " + host + ":7080\r\n\r\n"}}.by(way, host, 7080)
+	}
+	served := func(when string, conn func(way string) string, want bool) {
+		t.Helper()
+		for way, q := range questions {
+			q.Conn = conn(way)
+			if got := p.ask(q); strings.Contains(got, "served "+host+":7080/a") != want {
+				t.Errorf("%s, by %s: %q", when, way, got)
+			}
+		}
+	}
+	same := func(way string) string { return way }
+	other := func(n string) func(string) string { return func(way string) string { return way + n } }
+	served("before", same, true)
+	served("before, again", same, true)
+	if got := p.ask(question{Conn: "tunnel"}.by("CONNECT", host, 7000)); got != "" {
+		t.Fatalf("the tunnel: %q", got)
+	}
+	rest := p.put(question{Conn: "tunnel", Rest: true})
+	file := filepath.Join(r.dir, "config.toml")
+	with, err := os.ReadFile(file)
+	must(t, err)
+	without := strings.Replace(string(with), "mode = \"rules\"", "mode = \"none\"", 1)
+	must(t, os.WriteFile(file, []byte(without), 0o600))
+	r.ctl("reload")
+	if got := p.answer(rest); strings.TrimPrefix(got, "trapped\n") != "" && !strings.HasPrefix(got, "error: ") {
+		t.Errorf("the tunnel's rest: %q", got)
+	}
+	served("on what is open", same, false)
+	served("on a new connection", other("2"), false)
+	must(t, os.WriteFile(file, with, 0o600))
+	r.ctl("reload")
+	served("when there is a network again", other("3"), true)
+}
+
 // heard are the requests that arrive at a server that takes them as they come.
 type heard struct {
 	mu       sync.Mutex // guards requests
