@@ -103,6 +103,7 @@ type own struct {
 	allowance
 	seat      seat
 	unsaved   *store.Entry // its first record, while that is put off
+	lay       func() error // is called once when it may run, where there is one
 	writes    []string     // files that it changes, as Prepare resolved them
 	hookNotes []string     // about hooks that failed and may
 	// edit is what the result says of the files that it has changed, while formatters go over

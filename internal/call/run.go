@@ -97,6 +97,12 @@ func (st *steps) admit(c *Call) error {
 func (st *steps) run(c *Call, j *judge.Judgement) (*agent.Outcome, error) {
 	c.watch.start(c, c.timeout)
 	defer c.watch.stop()
+	if lay := c.lay; lay != nil {
+		c.lay = nil
+		if err := lay(); err != nil {
+			return nil, err
+		}
+	}
 	r := st.request(c, j.Inv, j.Prep)
 	if c.pipe != nil {
 		r.Body = c.pipe.Body

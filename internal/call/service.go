@@ -98,6 +98,8 @@ type Options struct {
 	Hidden bool
 	// Pipe joins such a call to the client that made it.
 	Pipe *Pipe
+	// Lay puts what such a call takes to where the sandbox has it. It is called once, when the call may run.
+	Lay func() error
 
 	// Probe is for a call in a throw-away session, which policy has nothing to say about
 	Probe bool
@@ -139,7 +141,7 @@ func (s *Service) Call(ctx context.Context, p auth.Principal, sessionID string, 
 		}
 	}
 	c := newCall(g.site, r, o.Hidden, o.Split)
-	c.by, c.probe, c.pipe = p, o.Probe, o.Pipe
+	c.by, c.probe, c.pipe, c.lay = p, o.Probe, o.Pipe, o.Lay
 	if c.pipe != nil {
 		c.pipe.ID = c.id
 	}

@@ -60,6 +60,9 @@ func New(cfg Config) (*Manager, error) {
 	if err := os.Chmod(cfg.OutputDir, 0o700); err != nil {
 		return nil, fmt.Errorf("output directory: %w", err)
 	}
+	if err := r.emptyUploads(); err != nil {
+		return nil, fmt.Errorf("directory of uploads: %w", err)
+	}
 	var err error
 	if r.leases, err = lease.Open(cfg.UIDClaims, cfg.UIDBase, cfg.Store); err != nil {
 		return nil, fmt.Errorf("ranges of host uids are shared with other daemons by a file, which cannot be used: %w", err)

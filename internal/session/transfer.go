@@ -17,15 +17,26 @@ import (
 	"github.com/toold/toold/internal/tool/run"
 )
 
-// uploadPrefix names the files that uploads are saved to on their way.
+// uploadPrefix names the files of uploads in the sandbox.
 const uploadPrefix = "put_"
+
+// uploadDir is where uploads are until they may be written. No sandbox has it.
+func (dm *daemon) uploadDir() string { return filepath.Join(filepath.Dir(dm.cfg.OutputDir), "uploads") }
+
+// emptyUploads makes the directory, without what a daemon that was killed has left in it.
+func (dm *daemon) emptyUploads() error {
+	if err := os.RemoveAll(dm.uploadDir()); err != nil {
+		return err
+	}
+	return os.MkdirAll(dm.uploadDir(), 0o700)
+}
 
 // Files takes files to the sandboxes and from them.
 type Files struct{ *roster }
 
 // Upload implements server.Files. Uploads and downloads are calls like any other of hidden tools:
-// recorded, judged, and run as the tool user. The bytes go into the session's output directory, which
-// the sandbox sees read-only, and file_put copies them to their place.
+// recorded, judged, and run as the tool user. When all bytes are there and the call may run, they come into
+// the session's output directory, which the sandbox sees read-only, and file_put copies them to their place.
 func (f *Files) Upload(ctx context.Context, p auth.Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error) {
 	if err := f.Accepting(); err != nil {
 		return nil, err
@@ -35,10 +46,10 @@ func (f *Files) Upload(ctx context.Context, p auth.Principal, sessionID, path st
 		return nil, err
 	}
 	name := f.store.NewID(uploadPrefix)
-	file := filepath.Join(s.outDir, name)
-	size, err := f.receive(s, file, body)
+	apart, file := filepath.Join(f.uploadDir(), name), filepath.Join(s.outDir, name)
+	size, err := f.receive(s, apart, body)
 	defer func() {
-		_ = os.Remove(file)
+		_, _ = os.Remove(apart), os.Remove(file)
 		s.calls.Spilled.Add(-size)
 	}()
 	if err != nil {
@@ -46,7 +57,9 @@ func (f *Files) Upload(ctx context.Context, p auth.Principal, sessionID, path st
 	}
 	job := run.UploadJob(sandbox.OutputDir+"/"+name, path, mode)
 	// The file must stay until the call has ended, whoever still waits for it.
-	c, err := f.calls.Call(context.WithoutCancel(ctx), p, s.id, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{Hidden: true})
+	c, err := f.calls.Call(context.WithoutCancel(ctx), p, s.id, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{
+		Hidden: true, Lay: func() error { return os.Rename(apart, file) },
+	})
 	if err != nil {
 		return nil, err
 	}
