@@ -32,6 +32,9 @@ type app struct {
 	// terminal is theirs.
 	pagers *sync.WaitGroup
 
+	// machine is what is seen of this host; nil = thisMachine.
+	machine func() machine
+
 	// private: the daemon that it talks to is its own (see reach), so that nobody else can answer it.
 	private bool
 
@@ -39,6 +42,9 @@ type app struct {
 	allTenants            bool // -A, of the commands that have it
 	format                outputFormat
 	noHeaders             bool
+
+	// again is what to do when that is done which complain says; "" where that goes without saying.
+	again string
 
 	// started is set when a command's own code begins: errors before that are
 	// of the command line.
@@ -52,6 +58,14 @@ func (a *app) socketPath() string {
 
 // socketChosen reports whether the user named a socket.
 func (a *app) socketChosen() bool { return a.socket != "" || a.getenv("TOOLD_SOCKET") != "" }
+
+// hereOf is the machine that it runs on.
+func hereOf(a *app) machine {
+	if a.machine != nil {
+		return a.machine()
+	}
+	return thisMachine()
+}
 
 // client talks to the daemon that the flags and the environment name.
 func (a *app) client() *client.Client { return a.clientOf(a.socketPath()) }

@@ -18,7 +18,7 @@ func TestUnreachable(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none.sock")
 	for _, args := range []string{"session list", "session show x", "tools", "events", "doctor", "gc", "top", "cp a:b c", "call a read"} {
 		r := ctl(t, t.Context(), "", append([]string{"--socket", none}, strings.Fields(args)...)...)
-		r.want(t, 6, "", "start it with")
+		r.want(t, 6, "", "or name the socket of another one")
 	}
 	ctl(t, t.Context(), "", "--socket", none, "version").want(t, 0, "toold   not reached", "")
 }

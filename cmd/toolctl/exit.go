@@ -134,6 +134,7 @@ func (a *app) complain(err error) {
 	}
 	var answered *client.Error
 	var missing *missingError
+	defer func() { a.next(a.again) }()
 	switch {
 	case errors.As(err, &answered):
 		a.complainAnswer(err, answered)
@@ -218,10 +219,11 @@ func (a *app) complainUnreachable(err error) {
 		}
 		a.say("  see \"systemctl status toold\"; %s", next)
 	case errors.Is(err, fs.ErrPermission):
-		a.say("  ask to be added to the group that owns the socket (socket_group in config.toml)")
+		a.next(admission(e.Socket))
 	default:
-		a.say("  start it with \"systemctl start toold\" or \"toold\", or name its socket with --socket or TOOLD_SOCKET;")
-		a.say("  \"toolctl run -- COMMAND\" needs no running daemon")
+		for _, step := range hereOf(a).start() {
+			a.next(step)
+		}
 	}
 }
 

@@ -58,6 +58,7 @@ type mcpCommand struct {
 	wait                 string
 	printFor, installFor string // an agent
 	trial                agentTrial
+	speaking             bool // the agent has a server
 }
 
 func newMCPCommand(a *app) *cobra.Command {
@@ -107,6 +108,41 @@ func (m *mcpCommand) run(c *cobra.Command) error {
 }
 
 func (m *mcpCommand) serve(ctx context.Context) error {
+	m.again = "then have the agent start this server again"
+	err := m.offer(ctx)
+	if err != nil && !m.speaking && !m.inTTY && interruption(ctx) == nil {
+		m.decline(ctx, err)
+	}
+	return err
+}
+
+// declineTime bounds the wait for an agent's first request, which it sends at once.
+const declineTime = 5 * time.Second
+
+// decline tells the agent why there is no server. Many show its user nothing of what one prints that ends.
+func (m *mcpCommand) decline(ctx context.Context, err error) {
+	ctx, cancel := context.WithTimeout(ctx, declineTime)
+	defer cancel()
+	in := piped(m.stdin)
+	defer context.AfterFunc(ctx, func() { _ = in.Close() })()
+	_ = mcp.Decline(ctx, in, kept{m.stdout}, "toold's tools cannot be used. Tell the user: "+words(m.app, err)) // who asks nothing hears nothing
+}
+
+// words are what complain prints about err, in one line.
+func words(a *app, err error) string {
+	var said strings.Builder
+	b := *a
+	b.stderr, b.errTTY = &said, false
+	b.complain(err)
+	var all []string
+	for l := range strings.Lines(said.String()) {
+		all = append(all, strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(l), "toolctl:")))
+	}
+	return strings.Join(all, "; ")
+}
+
+// offer serves the session that the flags name.
+func (m *mcpCommand) offer(ctx context.Context) error {
 	req, wait, err := m.wants()
 	if err != nil {
 		return err
@@ -244,17 +280,22 @@ func (m *mcpCommand) speak(ctx context.Context, c *client.Client, session string
 		Client: c, Session: session, Version: ownVersion().Version, Wait: wait, Socket: c.Socket(),
 		Log: slog.New(slog.NewTextHandler(m.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
-	// A pipe of our own can be closed while the agent is silent.
-	in, feed := io.Pipe()
-	go func() {
-		_, err := io.Copy(feed, m.stdin)
-		feed.CloseWithError(err)
-	}()
-	err := server.Serve(ctx, in, kept{m.stdout})
+	m.speaking = true
+	err := server.Serve(ctx, piped(m.stdin), kept{m.stdout})
 	if cause := interruption(ctx); cause != nil {
 		return cause
 	}
 	return err
+}
+
+// piped is standard input as a pipe of our own, which can be closed while the agent is silent.
+func piped(stdin io.Reader) io.ReadCloser {
+	in, feed := io.Pipe()
+	go func() {
+		_, err := io.Copy(feed, stdin)
+		feed.CloseWithError(err)
+	}()
+	return in
 }
 
 // kept is a writer that others may not close.

@@ -47,11 +47,15 @@ type privateDaemon struct {
 // listens, unless unfit says why one of our own will not do. stop ends what was started.
 func (a *app) reach(ctx context.Context, unfit func() error) (c *client.Client, stop func(), err error) {
 	c = a.client()
-	if a.socketChosen() || !absent(c.Version(ctx)) {
+	_, away := c.Version(ctx)
+	if a.socketChosen() || !absent(away) {
 		return c, func() {}, nil
 	}
 	if err := unfit(); err != nil {
 		return nil, nil, err
+	}
+	if m := hereOf(a); !m.root {
+		return nil, nil, away // only root can start one
 	}
 	progress := a.progress("starting a private toold")
 	p, err := startPrivateDaemon(ctx)
@@ -69,7 +73,7 @@ func (a *app) reach(ctx context.Context, unfit func() error) (c *client.Client, 
 
 // absent reports whether there is no daemon at a socket at all; one that this
 // user may not talk to is not absent.
-func absent(_ *client.Version, err error) bool {
+func absent(err error) bool {
 	var e *client.UnreachableError
 	return errors.As(err, &e) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED))
 }

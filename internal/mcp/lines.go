@@ -135,3 +135,18 @@ func (l *lines) refuse(code int64, why string) {
 	b, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": code, "message": why}}) // never fails
 	_ = l.write(b)
 }
+
+// Decline answers the first request of a client with an error, which says why there is no server for
+// it. It gives the error of reading or writing where there is no such request.
+func Decline(ctx context.Context, in io.ReadCloser, out io.WriteCloser, why string) error {
+	l := newLines(in, out)
+	for {
+		m, err := l.Read(ctx)
+		if err != nil {
+			return err
+		}
+		if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
+			return l.Write(ctx, &jsonrpc.Response{ID: r.ID, Error: &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: why}})
+		}
+	}
+}
