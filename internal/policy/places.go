@@ -90,6 +90,10 @@ func (p *Places) Requests(a tool.Access) []Request {
 	for i := range a.Requests {
 		m.add(&a.Requests[i])
 	}
+	for _, l := range a.Links {
+		to, ok := m.Resolve(l.Name)
+		m.leave(&tool.Request{Pattern: l.Text, Path: l.Name, Outside: true}, to, ok)
+	}
 	return m.all
 }
 

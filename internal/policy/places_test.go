@@ -2,6 +2,8 @@ package policy
 
 import (
 	"encoding/json"
+	"math/rand/v2"
+	"path"
 	"strings"
 	"testing"
 
@@ -211,5 +213,124 @@ func TestGranted(t *testing.T) {
 	r := places.Requests(tool.Access{Requests: []tool.Request{{Permission: PermissionExternal, Pattern: "/var/x", Path: "/var/x", Outside: true, Write: true}}})
 	if len(r) != 1 || r[0].Confined {
 		t.Errorf("of what is no mount: %+v", r)
+	}
+}
+
+// linkAsker says whether rules that allow all commands have a command asked about where each "link" leads to a mount.
+func linkAsker(t *testing.T) func(command string) bool {
+	t.Helper()
+	stack, tools := stackOf(t, `permission.bash = "allow"`), tool.NewRegistry()
+	return func(command string) bool {
+		input, err := json.Marshal(map[string]string{"command": command})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv, err := tools.Parse("bash", input)
+		if err != nil {
+			t.Fatal(err)
+		}
+		places := lexical(Workspace, "")
+		places.Mounts = []string{"/mnt/x"}
+		places.Resolve = func(asked string) (Resolved, bool) {
+			if path.Base(asked) == "link" {
+				return Resolved{Path: "/mnt/x/f"}, true
+			}
+			return Resolved{Path: Under(Workspace, asked)}, true
+		}
+		v := stack.Judge(places.Requests(inv.Input.Access(nil)))
+		return v.Action == Ask && v.Request.Permission == PermissionExternal
+	}
+}
+
+// TestWordsThatAreLinks: whatever a program takes for a file, a link that leads out of the session's own places is asked
+// about wherever its name stands, and however much it looks like something else; but for what is known to be no file.
+func TestWordsThatAreLinks(t *testing.T) {
+	t.Parallel()
+	asks := linkAsker(t)
+	for _, program := range []string{"sort", "frob", "git hash-object", "python3", "./x", "make", "npm run", "docker cp", "dd", "xargs frob", "bash -c 'frob link'", "cd d && frob", "pushd d; frob"} {
+		for _, words := range []string{"link", "-a link", "a b link", "-- link", "'link'", "li\\nk", "--in=link", "if=link", "a=link", "@link", "-x @link", "--data=@link", "link >o"} {
+			for _, outer := range []string{"", "env ", "nice -n 1 ", "timeout 5 ", "A=1 "} {
+				if strings.Contains(program, "d && ") && outer != "" {
+					continue
+				}
+				if command := outer + program + " " + words; !asks(command) {
+					t.Errorf("%s: nobody is asked", command)
+				}
+			}
+		}
+	}
+	for _, command := range []string{
+		"frob -flink", "zstd -olink", "python3 -mlink", "git commit -Flink", "git blame -Slink x", "grep -flink x", "grep -vflink x", "grep -f link x", "grep a link", "grep -e a link", "grep -ea link", "grep -e -a link", "grep --regexp=a link", "grep --regexp a link", "grep -A 3 a link",
+		"grep -- -A link", "grep -e a -A link link", "grep a b if=link", "rg a link", "rg -g '*.go' a link", "rg --files link", "sed -n p link", "sed -e p link", "sed -ne p link", "sed -f link a", "sed -i p link", "awk a link", "awk -F : a link", "awk -F: a link", "awk -v a=b c link",
+		"awk -f link", "awk -f a link", "awk -f a -F : link", "awk -F -v a link", "awk a b=link", "jq . link", "jq -e . link", "jq -f a -e link", "jq -f link a", "find link", "find -L link", "find -L a link", "find a -newer link", "find a -samefile link", "find a -exec frob link \\;", "find a -exec frob link {} +",
+		"curl -T link http://h", "curl -d @link http://h", "curl -F a=@link http://h", "wget -i link", "bash link", "bash -c 'cat link'", "bash -c 'frob \"$1\"' _ link", "sh -c 'cd d && frob link'", "[ -f link ]", "eval frob link", "cat <link", "frob <link", "for i in a; do frob link; done", "f() { frob link; }; f",
+	} {
+		if !asks(command) {
+			t.Errorf("%s: nobody is asked", command)
+		}
+	}
+	for _, command := range []string{
+		"echo link", "printf link", "tr link a", "tr a link", "tr -d link", "git status", "frob a b", "frob --in=a -xb a=b @c", "export A=link", "frob link://h/x", "frob --url=link://h/x", "frob \"li$x\"", "frob " + strings.Repeat("link", 100),
+		"grep link a", "grep -e link a", "grep -elink a", "grep -rn link", "grep -A link a b", "grep -rn -A 3 link a", "grep --regexp link a", "grep -e a -e link b", "rg -n link", "rg -g link a b", "rg -t go link a", "ag link", "ack link a", "sed link a", "sed -n link a", "sed -e link a", "sed -n -e p -e link a", "awk link a", "awk -F link a b", "awk -F : link a", "awk -v a=b link c", "jq link a", "jq -r link a",
+		"find . -name link", "find . -path link -prune", "find . ! -name a -name link -print", "find -H . -type f -name link", "ls -link", "ls -alink", "grep -link a", "git log -link", "cat -link", "curl -d link http://h", "curl -X link h", "curl link", "wget -q link", "sh -c link", "bash -c 'echo link'", "bash -ec 'echo link' a",
+	} {
+		if asks(command) {
+			t.Errorf("%s: it is asked about", command)
+		}
+	}
+}
+
+// TestLinksAreTargets: a link that is any word of any program is asked about as its target would be.
+func TestLinksAreTargets(t *testing.T) {
+	t.Parallel()
+	asks := linkAsker(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	g := rand.New(rand.NewPCG(seed, 1))
+	pick := func(list ...string) string { return list[g.IntN(len(list))] }
+	name := func() string {
+		b := make([]byte, 1+g.IntN(6))
+		for i := range b {
+			b[i] = "abcdefghijklmnopqrstuvwxyz0123456789_-."[g.IntN(26+min(i, 1)*13)]
+		}
+		return string(b)
+	}
+	word := func() string {
+		return pick("", "", "-", "--", "--"+name()+"=", name()+"=", "@", "./", "'", "+") + name()
+	}
+	n := 0
+	for range 3000 {
+		program := "z" + name() // none that is known
+		if g.IntN(3) == 0 {
+			program = pick("cat", "sort", "cp", "head", "tar", "git add", "git", "make", "go run", "docker run", "python3", "node", "gcc", "openssl", "base64", "dd", "ssh", "psql", "./run", "/usr/bin/cat", "tee", "rm", "source", "xargs -n 1 frob")
+		}
+		before, after := make([]string, g.IntN(4)), make([]string, g.IntN(3))
+		for _, list := range [][]string{before, after} {
+			for i := range list {
+				list[i] = strings.ReplaceAll(word(), "'", "")
+			}
+		}
+		spelled := pick("X", "X", "X", "'X'", `"X"`, "''X", `X""`, "@X", "--"+name()+"=X", name()+"=X", "--"+name()+"=@X", "-- X", "<X", ">>X")
+		text := pick("", "", "", "env ", "nice ", "A=b ", "time ", "timeout 9 ", "command ", "cd /workspace && ", "if true; then ") +
+			program + " " + strings.Join(before, " ") + " " + spelled + " " + strings.Join(after, " ")
+		if strings.HasPrefix(text, "if ") {
+			text += "; fi"
+		}
+		switch g.IntN(5) {
+		case 0:
+			text = "( " + text + " ) | " + pick("cat", "head -n 3", "tee o")
+		case 1:
+			text = "bash -c '" + strings.ReplaceAll(text, "'", "") + "'"
+		}
+		target, link := strings.ReplaceAll(text, "X", "/mnt/x/f"), strings.ReplaceAll(text, "X", "link")
+		if !asks(target) {
+			continue
+		}
+		if n++; !asks(link) {
+			t.Errorf("%s: nobody is asked, and of %s are they", link, target)
+		}
+	}
+	if n < 2500 {
+		t.Errorf("of %d only is anybody asked", n)
 	}
 }

@@ -59,7 +59,7 @@ func (pol *Policy) Explain(ctx context.Context, p auth.Principal, r client.Polic
 	default:
 		reader := judge.Reader(pol.settings.Load().Shell)
 		requests = policy.AsWritten(inv, reader, policy.NoSession)
-		if len(inv.Input.Access(reader).Paths()) > 0 {
+		if inv.Input.Access(reader).Named() {
 			v.Notes = append(v.Notes, "paths are taken as they stand: without a session there is nothing to resolve them in, and nothing mounted beside the worktree")
 		}
 	}

@@ -65,6 +65,11 @@ func TestExplain(t *testing.T) {
 	if !strings.Contains(strings.Join(v.Notes, "; "), "as they stand") {
 		t.Errorf("notes %q", v.Notes)
 	}
+	for command, noted := range map[string]bool{"git status": false, "npm run a b": false, "cat a": true, "npm run ./a": true} {
+		if v, err = explain(alice, client.PolicyExplain{Tool: "bash", Input: input(command)}); err != nil || strings.Contains(strings.Join(v.Notes, "; "), "as they stand") != noted {
+			t.Errorf("%s: notes %q, %v", command, v.Notes, err)
+		}
+	}
 	// In a session: its rules, and where its paths lead.
 	v, err = explain(alice, client.PolicyExplain{Tool: "bash", Input: input("git log x"), Session: s.ID})
 	if err != nil || v.Action != "deny" || !strings.Contains(v.Rule, "session") || strings.Contains(strings.Join(v.Notes, "; "), "as they stand") {

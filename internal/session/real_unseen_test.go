@@ -53,6 +53,11 @@ func TestRealUnseen(t *testing.T) {
 		{"", "for f in /data/*; do echo $f; done", "", true},
 		{"", "dd if=/data/f 2>&1", "", true},
 		{"", "fold l", "", true},
+		{"", "python3 open.py l", "", true},
+		{"", "cd / && python3 /workspace/open.py ../workspace/l", "", true},
+		{"", "bash -c 'python3 open.py \"$1\"' _ l", "", true},
+		{"", "python3 open.py {l,f}", "", true},
+		{"", "python3 open.py f; echo l; grep l f; python3 open.py", both, false},
 		{"", "python3 open.py", both, false}, // a program opens what it likes
 		{"", "python3 open.py $(echo /data/f)", "/data is mounted", false},
 		{"", "echo /data/f | xargs cat", "/data is mounted", false},

@@ -28,7 +28,7 @@ func PermissionMeant(name string) string {
 	return ""
 }
 
-// Paths are the distinct paths of a's requests: what a Prepare must resolve.
+// Paths are the distinct paths of a's requests and links: what a Prepare must resolve.
 func (a Access) Paths() []string {
 	var paths []string
 	seen := make(map[string]bool)
@@ -38,7 +38,18 @@ func (a Access) Paths() []string {
 			paths = append(paths, r.Path)
 		}
 	}
+	for _, l := range a.Links {
+		if !seen[l.Name] {
+			seen[l.Name] = true
+			paths = append(paths, l.Name)
+		}
+	}
 	return paths
+}
+
+// Named reports whether a path is among a's requests.
+func (a Access) Named() bool {
+	return slices.ContainsFunc(a.Requests, func(r Request) bool { return r.Path != "" })
 }
 
 // accessBuilder gathers requests, each once.
@@ -59,10 +70,9 @@ func (b *accessBuilder) add(r Request) {
 
 // access asks for a Prepare if there is a path to resolve.
 func (b *accessBuilder) access() Access {
-	return Access{
-		Requests: b.requests,
-		Prepare:  slices.ContainsFunc(b.requests, func(r Request) bool { return r.Path != "" }),
-	}
+	a := Access{Requests: b.requests}
+	a.Prepare = a.Named()
+	return a
 }
 
 // asWhole is the access of a call that names nothing.

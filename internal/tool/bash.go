@@ -109,6 +109,7 @@ func (in *bashInput) Access(r *Reader) Access {
 		a.add(Request{Permission: PermissionExternal, Pattern: p.Text, Path: p.Name, Outside: true, Weak: p.Weak, Matched: p.Matched})
 	}
 	access := a.access()
+	access.Links, access.Prepare = scan.Links, access.Prepare || len(scan.Links) > 0
 	access.Title, access.Command = in.description, in.command
 	return access
 }

@@ -111,6 +111,9 @@ const (
 // Access says what a call will touch.
 type Access struct {
 	Requests []Request
+	// Links are words that become requests for external_directory where a link is called so that leads to a place
+	// which is not the session's own.
+	Links []shell.Link
 	// Prepare asks for a Prepare in the sandbox before the call is judged.
 	Prepare bool
 	// Title is what the call is about: the description of a command, or the pattern of

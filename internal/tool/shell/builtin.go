@@ -18,6 +18,7 @@ func (c *scanner) effects(k *call) (ok, bad dirs) {
 		c.leadsAny(k.args[1:])
 		c.pathArguments(k)
 		if name == "eval" || name == "source" || name == "." || name == "trap" {
+			c.facts.evaluated = true
 			return lostDirs, lostDirs // what it runs may change the directory
 		}
 		return k.dirs, k.dirs

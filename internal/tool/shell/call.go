@@ -29,6 +29,10 @@ type call struct {
 	outer, sets []string
 	// anew: its environment, or the number of shells in it, is not that of this shell.
 	anew bool
+	// code is the number of the argument that is a script which is scanned; 0 for none.
+	code int
+	// told: no words are files but those that look like paths or that options name.
+	told bool
 	// homeless: HOME may be another one, or none.
 	homeless bool
 }

@@ -113,14 +113,18 @@ func (d dirs) names(name string) []string {
 	}
 	list := make([]string, 0, len(d.list))
 	for _, dir := range d.list {
-		switch {
-		case dir == "":
-			list = append(list, name)
-		case strings.HasSuffix(dir, "/"):
-			list = append(list, dir+name)
-		default:
-			list = append(list, dir+"/"+name)
-		}
+		list = append(list, in(dir, name))
 	}
 	return list
+}
+
+// in is name from dir on, one of dirs.
+func in(dir, name string) string {
+	switch {
+	case dir == "":
+		return name
+	case strings.HasSuffix(dir, "/"):
+		return dir + name
+	}
+	return dir + "/" + name
 }

@@ -1,6 +1,9 @@
 package shell
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // facts are what a text says in one place and what matters in another, whichever
 // of them comes first. Scripts inside of the text share its facts.
@@ -20,6 +23,9 @@ type facts struct {
 	// astray: it sets a variable by which the shell finds directories, so that what it says of them does not hold.
 	astray bool
 
+	// evaluated: a file or a text was run in the shell itself, which may have changed the directory.
+	evaluated bool
+
 	// twice counts the scripts that are read in two ways.
 	twice int
 
@@ -27,8 +33,29 @@ type facts struct {
 	// are redirected from others.
 	files  []int
 	copies []redirected
+	// links are words that may be the names of links. Of one that is among them the bit in linked is set that its sum says.
+	links  []Link
+	linked [8]uint64
 	// opened are the files by which descriptors are opened again.
 	opened []reopened
+}
+
+// link notes a word that may be the name of a link.
+func (f *facts) link(text, dir, value string) {
+	if len(f.links) > maxPaths {
+		return
+	}
+	sum := uint32(len(dir))
+	for i := range len(value) {
+		sum = sum*31 + uint32(value[i])
+	}
+	l := Link{Text: text, Name: in(dir, value)}
+	if word, bit := &f.linked[sum/64%uint32(len(f.linked))], uint64(1)<<(sum%64); *word&bit == 0 {
+		*word |= bit
+	} else if slices.ContainsFunc(f.links, func(o Link) bool { return o.Name == l.Name }) {
+		return
+	}
+	f.links = append(f.links, l)
 }
 
 // scope is what is known of one script, and of those that it is in.
@@ -79,6 +106,23 @@ func (f *facts) fromFile() map[int]bool {
 	return files
 }
 
+// linked lists links, as far as there is room for them. One path that cannot be resolved stands for all others.
+func (f *findings) linked(links []Link) {
+	room := maxPaths
+	for _, list := range [][]Path{f.out.Paths, f.out.Writes} {
+		for i := range list {
+			if list[i].Name != "" {
+				room--
+			}
+		}
+	}
+	if room = max(room, 0); len(links) > room {
+		links = links[:room]
+		f.path(Path{Text: fmt.Sprintf("more than %d words", maxPaths), Weak: true}, false)
+	}
+	f.out.Links = links
+}
+
 // conclude judges what is only known at the end of the text.
 func (f *findings) conclude() {
 	all := f.facts
@@ -93,6 +137,7 @@ func (f *findings) conclude() {
 			f.out.Commands[i].Apart = true
 		}
 	}
+	f.linked(all.links)
 	if len(all.opened) == 0 {
 		return
 	}

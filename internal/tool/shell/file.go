@@ -12,12 +12,13 @@ type fileTable struct {
 
 // fileOptions are those options, by program, of the programs whose plain words are files (see fileCommands) and of others
 // that have many. Some have a text as their value, and a file behind a "@" or a "<" in it: see textOptions. To add some, read the program's manual. An operand needs no
-// entry, nor what looks like a path.
+// entry, nor what looks like a path. Of a program without an entry anything that is joined to a letter may be a link's name.
 var fileOptions = func() map[string]*fileTable {
 	grep, awk := "-f --file --exclude-from", "-f -i -l -E -o -p -d --file --include --load --exec --dump-variables --pretty-print --profile"
 	reference, target, vi := "-r --reference", "-t --target-directory", "-S -s -u -U -w -W -i -t"
 	all := make(map[string]*fileTable)
 	for names, options := range map[string]string{
+		"cat tac head tail nl od cut paste join comm uniq fold fmt expand unexpand rev stat ls dir vdir mkdir rm rmdir cd pushd cmp tee test [ readlink unlink timeout nice ionice stdbuf": "",
 		"sort": "-o -T --output --temporary-directory --files0-from --random-source --compress-program", "shuf": "-o --output --random-source", "shred": "--random-source",
 		"wc": "--files0-from", "du": "-X --exclude-from --files0-from", "grep egrep fgrep zgrep": grep, "rg": "-f --file --ignore-file --pre --hostname-bin", "ag": "-p --path-to-ignore",
 		"ack": "--ackrc --files-from --ignore-ack-defaults", "sed": "-f --file", "awk gawk mawk": awk, "jq": "-f -L --from-file --slurpfile --rawfile --argfile --library-path", "yq": "--from-file --split-exp-file",
@@ -29,7 +30,7 @@ var fileOptions = func() map[string]*fileTable {
 		"find": "-files0-from -newer -anewer -cnewer -samefile -fls -fprint -fprint0 -fprintf -f",
 		"tar": "-f -T -X -C -g -F -I --file --files-from --exclude-from --directory --listed-incremental --info-script --new-volume-script --volno-file --owner-map --group-map --add-file --index-file" +
 			" --one-top-level --use-compress-program --to-command",
-		"git": "-F -C -f -t -o -O --file --git-dir --work-tree --exec-path --template --pathspec-from-file --contents --ignore-revs-file --reference --reference-if-able --separate-git-dir --output" +
+		"git": "-F -C -f -t -o -O -S -X --file --git-dir --work-tree --exec-path --template --pathspec-from-file --contents --ignore-revs-file --reference --reference-if-able --separate-git-dir --output" +
 			" --output-directory --exclude-from --exclude-per-directory --import-marks --export-marks --index-info --super-prefix",
 		"xargs": "-a --arg-file", "time": "-o --output", "env": "-C --chdir", "sudo": "-D -R --chdir --chroot",
 		"curl": "-K -T -o -D -c -b -E --config --upload-file --output --dump-header --cookie-jar --cookie --cert --key --cacert --capath --crlfile --netrc-file --trace --trace-ascii --stderr --output-dir" +

@@ -49,6 +49,13 @@ func TestLimits(t *testing.T) {
 	if r := Scan(many.String(), Options{}); len(r.Paths) != maxPaths+1 || r.Paths[maxPaths].Name != "" {
 		t.Errorf("%d paths of 400, the last %+v", len(r.Paths), r.Paths[len(r.Paths)-1])
 	}
+	words := strings.Replace(many.String(), "cat", "frob", 1)
+	if r := Scan("cat a b; "+words, Options{}); len(r.Links) != maxPaths-2 || len(r.Paths) != 3 || !r.Paths[2].Weak {
+		t.Errorf("%d words of 400, and the paths %+v", len(r.Links), r.Paths)
+	}
+	if r := Scan("frob a b; frob a c; (cd d; frob a); "+many.String(), Options{}); len(r.Links) != 0 || len(r.Paths) != maxPaths+2 {
+		t.Errorf("%d words and %d paths of 400", len(r.Links), len(r.Paths))
+	}
 }
 
 // TestHostileTextsEnd has texts that are as deep or as wide as they can be.

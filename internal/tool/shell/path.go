@@ -76,8 +76,8 @@ func belowPattern(value, text string) (string, bool) {
 	return dir, true
 }
 
-// pathArguments lists the arguments of k that name files: those that look like
-// paths, and for programs that work on files also plain words.
+// pathArguments lists the arguments of k that name files: those that look like paths, for programs that work on files all
+// but patterns and scripts, and of others, but for those that only print them, each that may be the name of a link.
 func (c *scanner) pathArguments(k *call) {
 	if len(k.args) == 0 || !k.args[0].fixed {
 		return
@@ -96,31 +96,40 @@ func (c *scanner) pathArguments(k *call) {
 	if _, comes := comes[name]; k.more && (plain || comes || name == "dd") || comesTo(name, k.args[1:]) {
 		c.path(Path{Text: k.args[0].text + " …", Weak: true}, false)
 	}
-	skip := takesPattern[name]
+	pattern, skip := takesPattern[name] // skip: the first operand
+	value := false                      // the next word is that of an option, and no file
 	options, table := true, fileOptions[name]
+	k.told = name == "curl" || name == "wget" // what else they are given are addresses
 	for i, w := range k.args[1:] {
-		if options && w.fixed && w.value == "--" {
+		switch {
+		case value:
+			value, skip = false, skip && !w.many
+		case options && w.fixed && w.value == "--":
 			options = false
-			continue
-		}
-		if options && strings.HasPrefix(w.value, "-") && len(w.value) > 1 {
-			c.optionPath(k, w)
+		case options && strings.HasPrefix(w.value, "-") && len(w.value) > 1:
+			if name == "find" && !leadsFind(w.value) {
+				plain, k.told = false, true // what follows are tests
+			}
+			c.optionPath(k, w, table != nil)
 			if table != nil {
 				optionFile(c, k, i+1, table)
 			}
-			if takesPattern[name] && givesPattern(w.value) {
-				// Then all operands are files, but for the pattern itself.
-				skip = w.value == "-e" || w.value == "--regexp" || w.value == "--expression"
+			if pattern.givenBy(w.value) {
+				skip = false // all operands are files
 			}
-			plain = plain && name != "find" // what follows are tests
-			continue
-		}
-		if skip {
+			value = pattern.hasValue(w.value)
+		case i+1 == k.code: // a script
+		case skip:
 			skip = false
-			continue
+		default:
+			c.argumentPath(k, w, plain)
 		}
-		c.argumentPath(k, w, plain)
 	}
+}
+
+// leadsFind reports whether an option of find may stand before the directories in which it looks.
+func leadsFind(o string) bool {
+	return o == "-L" || o == "-H" || o == "-P" || o == "-D" || strings.HasPrefix(o, "-O")
 }
 
 // listing lists the directory which the shell looks into for a word with wildcards, whatever becomes of the
@@ -186,16 +195,60 @@ func comesTo(name string, args []word) bool {
 // argumentPath lists an argument that is no option, if it names a file: plain
 // words do for some programs.
 func (c *scanner) argumentPath(k *call, w word, plain bool) {
-	switch {
-	case !plain && isSetting(w.text):
+	if isSetting(w.text) {
 		c.valuePath(k, w)
-	case plain || looksLikePath(w):
+	}
+	switch {
+	case plain, looksLikePath(w) && !isSetting(w.text):
 		c.resolve(k.dirs, w.text, w, false)
 		if plain {
 			matched(c, w)
 		}
+	default:
+		mayBeLink(c, k, w)
 	}
 	within(c, k, w, 0, plain)
+}
+
+// maxName bounds the name of a file, in bytes, as Linux does.
+const maxName = 255
+
+// mayBeLink lists what does not look like a path, of a program of which it is not known what it takes: a link may be
+// called so that leads anywhere. Where it is not known in which directory, it may be any file, unless a file or a text is run
+// in the shell: what that does nobody knows anyway.
+func mayBeLink(c *scanner, k *call, w word) {
+	if k.told {
+		return
+	}
+	if !w.fixed {
+		for _, value := range braced(w) {
+			mayBeLink(c, k, word{text: w.text, value: value, fixed: true})
+		}
+		return
+	}
+	if w.value == "" || len(w.value) > maxName || isURL(w.value) {
+		return
+	}
+	if k.dirs.lost && !c.facts.evaluated {
+		c.path(Path{Text: k.args[0].text + " …", Weak: true}, false)
+	}
+	for _, dir := range k.dirs.list {
+		c.facts.link(w.text, dir, w.value)
+	}
+}
+
+// braced are the words that w stands for, if that is one list in braces of words without quotes.
+func braced(w word) []string {
+	before, rest, _ := strings.Cut(w.text, "{")
+	list, after, closed := strings.Cut(rest, "}")
+	if !w.pattern || !closed || !strings.Contains(list, ",") || strings.ContainsAny(w.text, "\\'\"*?[") || strings.ContainsAny(list+after, "{}") {
+		return nil
+	}
+	all := strings.Split(list, ",")
+	for i := range all {
+		all[i] = before + all[i] + after
+	}
+	return all
 }
 
 // within lists what is named within a value, the part of w from a byte of it on: behind a "@", as options and arguments of
@@ -206,6 +259,8 @@ func within(c *scanner, k *call, w word, from int, all bool) {
 	if file, is := strings.CutPrefix(value, "@"); is && (file != "" || !w.fixed) {
 		if rest.value = file; all || !w.fixed || looksLikePath(rest) {
 			c.resolve(k.dirs, w.text, rest, false)
+		} else {
+			mayBeLink(c, k, rest)
 		}
 	}
 	if !strings.Contains(value, ":/") {
@@ -236,14 +291,19 @@ func isSetting(s string) bool {
 	return false
 }
 
-// optionPath lists the path in --option=path and -Ipath.
-func (c *scanner) optionPath(k *call, w word) {
+// optionPath lists the path in --option=path and -Ipath. listed: its letters that have a file are in a table.
+func (c *scanner) optionPath(k *call, w word, listed bool) {
 	if strings.Contains(w.text, "=") {
 		c.valuePath(k, w)
 		return
 	}
 	if strings.HasPrefix(w.value, "--") || !w.fixed && !strings.Contains(w.text, "/") {
 		return
+	}
+	if len(w.value) > 2 && !listed {
+		joined := w
+		joined.value = w.value[2:]
+		mayBeLink(c, k, joined)
 	}
 	if !w.fixed && !w.pattern {
 		c.resolve(k.dirs, w.text, word{text: w.text}, false)
@@ -274,6 +334,8 @@ func (c *scanner) valuePath(k *call, w word) {
 	rest.text = text
 	if strings.HasPrefix(w.value, "of=") || strings.HasPrefix(w.value, "if=") || looksLikePath(rest) {
 		c.resolve(k.dirs, w.text, rest, false)
+	} else {
+		mayBeLink(c, k, rest)
 	}
 	if strings.HasPrefix(rest.value, "<") { // as curl has it
 		rest.value = "@" + rest.value[1:]
@@ -308,27 +370,43 @@ func isURL(s string) bool {
 	return true
 }
 
-// givesPattern reports whether an option of grep, sed and the like may give the
-// pattern or script, so that all operands are files, or says that there is none.
-func givesPattern(option string) bool {
+// patterned says of a program whose first operand is a pattern or a script which options are about it.
+type patterned struct {
+	givers string // letters that give it, or say that there is none, so that all operands are files
+	values string // letters that have the next word, where nothing is joined to them, for the pattern or for what is no file
+}
+
+// givenBy reports whether an option may give the pattern, or say that there is none.
+func (p patterned) givenBy(option string) bool {
 	name, _, _ := strings.Cut(option, "=")
 	if !strings.HasPrefix(option, "--") {
-		return strings.ContainsAny(name, "ef") // which letters have a value is another matter in each of them
+		return strings.ContainsAny(name, p.givers) // which letters have a value is another matter in each of them
 	}
 	return slices.ContainsFunc(givers, func(o string) bool { return len(name) > 2 && strings.HasPrefix(o, name) })
 }
 
-// givers are such options; they may be written shorter.
+// givers are such options of any of them; they may be written shorter.
 var givers = []string{"--regexp", "--expression", "--file", "--from-file", "--files"}
+
+// hasValue reports whether the next word is the value of an option, and no file.
+func (p patterned) hasValue(option string) bool {
+	return len(option) == 2 && strings.IndexByte(p.values, option[1]) >= 0 || p.values != "" && (option == "--regexp" || option == "--expression")
+}
 
 var (
 	// speakers only print their arguments.
-	speakers = setOf("echo", "printf", ":", "true", "false", "exit", "return", "set", "kill", "sleep", "seq", "type", "which")
+	speakers = setOf("echo", "printf", ":", "true", "false", "exit", "return", "set", "kill", "sleep", "seq", "type", "which", "tr")
+
+	grepLike = patterned{givers: "ef", values: "eABCmdD"}
+	awkLike  = patterned{givers: "ef", values: "eFv"}
 
 	// takesPattern have a pattern or a script as their first operand.
-	takesPattern = setOf("grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack", "sed", "awk", "gawk", "mawk", "jq", "yq", "tr")
+	takesPattern = map[string]patterned{
+		"grep": grepLike, "egrep": grepLike, "fgrep": grepLike, "zgrep": grepLike, "rg": {"ef", "eABCEMTdgjmrt"}, "ag": {}, "ack": {givers: "f"},
+		"sed": {"ef", "e"}, "awk": awkLike, "gawk": awkLike, "mawk": awkLike, "jq": {givers: "f"}, "yq": {givers: "f"},
+	}
 
-	// fileCommands take plain words for files.
+	// fileCommands take plain words for files, also such as are only known at run time.
 	fileCommands = setOf(
 		"cat", "tac", "head", "tail", "less", "more", "most", "nl", "od", "xxd", "hexdump", "hd", "strings", "file", "stat", "wc", "sort", "uniq", "cut", "paste", "join",
 		"comm", "diff", "diff3", "sdiff", "cmp", "split", "csplit", "fold", "fmt", "pr", "expand", "unexpand", "shuf", "rev", "tsort", "ptx", "look", "column", "col", "colrm", "ul",

@@ -370,8 +370,8 @@ func FuzzScan(f *testing.F) {
 		if again := Scan(text, o); !sameResult(r, again) {
 			t.Errorf("%q: %+v and then %+v", text, r, again)
 		}
-		if len(r.Commands) > maxCommands || len(r.Paths)+len(r.Writes) > maxPaths+2 {
-			t.Errorf("%q: %d commands, %d paths", text, len(r.Commands), len(r.Paths)+len(r.Writes))
+		if named := slices.DeleteFunc(slices.Concat(r.Paths, r.Writes), func(p Path) bool { return p.Name == "" }); len(r.Commands) > maxCommands || len(named)+len(r.Links) > maxPaths+2 || len(r.Paths)+len(r.Writes) > 2*maxPaths+2 {
+			t.Errorf("%q: %d commands, %d paths, %d words", text, len(r.Commands), len(r.Paths)+len(r.Writes), len(r.Links))
 		}
 		if r.Opaque == (r.Why == "") {
 			t.Errorf("%q: opaque %v because %q", text, r.Opaque, r.Why)
@@ -384,7 +384,7 @@ func FuzzScan(f *testing.F) {
 }
 
 func sameResult(a, b Result) bool {
-	return a.lists(&b) && a.Opaque == b.Opaque && a.Why == b.Why
+	return a.lists(&b) && slices.Equal(a.Links, b.Links) && a.Opaque == b.Opaque && a.Why == b.Why
 }
 
 func plainlySeen(s string) bool {

@@ -4,6 +4,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"os"
+	"path"
 	"runtime"
 	"slices"
 	"strconv"
@@ -341,6 +342,53 @@ func TestOracleOnScripts(t *testing.T) {
 	t.Logf("%d of %d commands were judged", judged.Load(), count)
 }
 
+// linked is a command that has the name of a link among the words of a program, or of several.
+func (g *grammar) linked() string {
+	text := g.pick("", "", "", "", "env ", "nice -n 1 ", "exec ", "command ", "timeout 5 ", "! ", "time ", "nohup ", "x=1 ", "env x=1 ", "stdbuf -o 0 ", "xargs ", "xargs -n 1 ") + g.pick("touch", "git", "cat", "rm", "python3", "sort", "cp", "dd", "make", "npm", "go", "a", "b", "c", "x", "tee", "head")
+	for range 1 + g.IntN(4) {
+		text += g.pick(" ", " ", "  ", "\t", " \\\n") + g.pick("a", "-a", "--", "-n", "--x=a", "a=b", "b", "link", "'link'", `"link"`, `li\nk`, `l"in"k`, "'l'ink", "li\\\nk", `"li\`+"\n"+`nk"`, "''link", `link""`)
+	}
+	text += g.pick("", "", " >f", " <in", " 2>&1")
+	switch g.IntN(12) {
+	case 0:
+		text = g.pick("( X )", "{ X; }", "X &", "X | cat", "echo a | X", "! X", "a=$(X)", "echo $(X)", "cat <(X)", "if X; then X; fi", "for i in a; do X; done", "f() { X; }; f", "case a in a) X;; esac", "X && X", "[[ a ]] && X", "cat <<A\n$(X)\nA\n")
+		text = strings.ReplaceAll(text, "X", g.linked())
+	case 1:
+		text = g.pick("sh", "bash", "bash -e", "dash") + " -c " + quoted(text)
+	}
+	return g.pick("", "", "", "cd d; ", "cd d && ", "cd /w/d && ", "cd d/e || exit; ", "(cd d); ", "cd; ", "pushd d; ", "for i in a b; do cd d; done; ", "cd nowhere; ", "true && ") + text
+}
+
+// TestOracleOnLinks: where a program that bash or dash runs is given the name of a link as a word, the scan says so.
+func TestOracleOnLinks(t *testing.T) {
+	needOracle(t)
+	var judged atomic.Int64
+	count := generate(t, 300, 50_000, func(g *grammar, _ string) {
+		shell, text, said := g.pick("bash", "bash", "dash"), g.linked(), false
+		r := Scan(text, usual.options(shell))
+		is := func(name string) bool { return name == "" || path.Base(name) == "link" }
+		for _, list := range [][]Path{r.Paths, r.Writes} {
+			said = said || slices.ContainsFunc(list, func(p Path) bool { return is(p.Name) })
+		}
+		said = said || slices.ContainsFunc(r.Links, func(l Link) bool { return is(l.Name) })
+		if r.Opaque || len(text) > 4000 {
+			return
+		}
+		for _, argv := range execute(t, shell, text).programs {
+			if !slices.Contains(argv[1:], "link") {
+				continue
+			}
+			if judged.Add(1); !said {
+				t.Errorf("%s -c %q: %q was given a link of which nothing is said: %+v", shell, text, argv, r)
+			}
+		}
+	})
+	if n := int(judged.Load()); n < count/10 {
+		t.Errorf("only %d of %d commands could be judged", n, count)
+	}
+	t.Logf("%d programs of %d commands were given a link", judged.Load(), count)
+}
+
 // TestQuickLooks: what a quick look at a text rules out is not found in its tree either.
 func TestQuickLooks(t *testing.T) {
 	t.Parallel()
@@ -451,6 +499,12 @@ func milder(in, r Result) string {
 	for _, p := range r.Paths {
 		if !slices.ContainsFunc(in.Paths, func(o Path) bool { return o.Name == p.Name || o.Name == "" }) && len(in.Paths) < maxPaths {
 			return "it does not list the path " + p.Text
+		}
+	}
+	unknown := slices.ContainsFunc(in.Paths, func(o Path) bool { return o.Name == "" })
+	for _, l := range r.Links {
+		if !unknown && !slices.ContainsFunc(in.Links, func(o Link) bool { return o.Name == l.Name }) && !slices.ContainsFunc(in.Paths, func(o Path) bool { return o.Name == l.Name }) {
+			return "it does not list the word " + l.Text
 		}
 	}
 	return ""

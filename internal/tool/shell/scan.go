@@ -58,6 +58,9 @@ type Result struct {
 	Writes []Path
 	// Paths are arguments that name files, and what input redirections read.
 	Paths []Path
+	// Links are arguments that do not look like paths, and values of options, which a program may take for files: such
+	// a word matters where there is a link of this name that leads elsewhere.
+	Links []Link
 	// Opaque: the lists may lack something, for the reason Why, which is a
 	// clause such as "eval runs text that is made at run time".
 	Opaque bool
@@ -116,6 +119,9 @@ type Path struct {
 	// follows links in a directory, may come to it; with Matched, by a link whose name is one of those that a wildcard finds.
 	Weak, Matched bool
 }
+
+// Link is a word that may be the name of a link, as it is written, and the path as Path has it.
+type Link struct{ Text, Name string }
 
 // maxMade is how many commands of a text there is room for from the beginning.
 const maxMade = 64

@@ -343,6 +343,30 @@ func TestWeak(t *testing.T) {
 	}
 }
 
+// TestLinks has the words of commands that may be the names of links.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"frob a b": "a b", "frob a ./b c/d /e ~/f": "a", "frob --x=a -xb c=d @e": "a b d c=d @e e", "frob $x *a \"$y\"z": "", "frob a{b,c} {d,e}f {g,h}{i,j} {k..m} 'n'{o,p}": "ab ac df ef", "frob --x={a,b}": "a b", "'frob' \"a b\" c\\ d": "a b c d",
+		"frob https://a/b c:d": "c:d", "frob ''": "", "cat a b=c": "c", "cat -na": "", "frob -na": "a", "echo a; tr b c; seq 1": "", "git commit -qm x": "commit x", "curl a -d b": "", "find a -name b ! -type f": "", "find a -exec frob b \\;": "b",
+		"grep a b -e c": "", "sh -c 'frob a'": "a", "bash -c 'frob \"$1\"' a b": "a b", "bash -e a": "a", "xargs frob a": "a", "timeout 5 frob a": "5 a", "cd d && frob a": "d/a", "cd d; frob a": "d/a a", "cd /d && frob a": "/d/a", "frob a; frob a b": "a b", "frob a >b <c": "a",
+		"pushd d; frob a": "", ". d; frob a": "d", "x=a; frob $x": "", "f() { frob a; }; f b": "b",
+	} {
+		var got []string
+		for _, l := range Scan(text, Options{}).Links {
+			got = append(got, l.Name)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+	for text, want := range map[string]bool{"pushd d; frob a": true, "for i in a; do frob a; cd d; done": true, "f() { frob a; }; f": true, ". d; frob a": false, "frob a": false} {
+		if r := Scan(text, Options{}); slices.ContainsFunc(r.Paths, func(p Path) bool { return p.Weak }) != want {
+			t.Errorf("%s: %+v", text, r.Paths)
+		}
+	}
+}
+
 // TestSave has the patterns that "always" offers.
 func TestSave(t *testing.T) {
 	for _, tc := range []struct{ text, want string }{

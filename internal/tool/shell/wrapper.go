@@ -410,6 +410,7 @@ func (c *scanner) scriptArgument(k *call, name string, i int) {
 		in.home = ""
 	}
 	before := len(c.out.Commands)
+	k.code = i
 	in.read(name, w.value, k.dirs)
 	if len(c.out.Commands) == before {
 		c.opaque("%s", whyNothing) // as a text of its own would be
