@@ -67,7 +67,7 @@ func gitlabSteps(t *testing.T) []ciStep {
 	}
 	example(t, "gitlab-ci.yml", &file)
 	job := file["agent-task"]
-	if len(job.Script) != 2 || len(job.AfterScript) != 1 {
+	if len(job.Script) != 2 || len(job.AfterScript) != 2 {
 		t.Fatalf("%+v", job)
 	}
 	return []ciStep{{script: strings.Join(job.Script, "\n")}, {script: strings.Join(job.AfterScript, "\n"), always: true}}
@@ -311,26 +311,88 @@ func withRules(t *testing.T, do func(t *testing.T, r *runner)) {
 	t.Run("rulesets", func(t *testing.T) { do(t, newRunner(t, "rulesets/ci.toml")) })
 }
 
-// TestExampleJobsWithRules: the jobs of both platforms work with and without the rules that are
-// shipped for them.
-func TestExampleJobsWithRules(t *testing.T) {
+// platform is a CI system: its shipped task, and what a job of it has.
+type platform struct {
+	name  string
+	steps func(*testing.T) []ciStep
+	env   func(*job) []string
+	patch func(*job) string
+}
+
+var platforms = []platform{
+	{
+		"github", githubSteps, func(j *job) []string { return []string{"RUNNER_TEMP=" + j.temp, "BASE=origin/base"} },
+		func(j *job) string { return j.temp + "/changes.patch" },
+	},
+	{
+		"gitlab", gitlabSteps, func(j *job) []string {
+			return []string{"CI_BUILDS_DIR=" + j.temp, "CI_JOB_ID=7", "CI_DEFAULT_BRANCH=base"}
+		},
+		func(j *job) string { return j.checkout + "/changes.patch" },
+	},
+}
+
+// TestExampleJobsEverywhere: the task of each platform, on a machine with and without the rules that are
+// shipped for it, that succeeds, fails, and has a project file in its base and another in its change,
+// beside files of the change that have the names of the job's artifacts.
+func TestExampleJobsEverywhere(t *testing.T) {
 	withRules(t, func(t *testing.T, r *runner) {
-		task := traps[1]
-		j := r.newJob(task)
-		before := snapshot(t, j.checkout)
-		j.play(gitlabSteps(t), "CI_BUILDS_DIR="+j.temp, "CI_JOB_ID=7")
-		j.check(task, before, j.checkout+"/changes.patch")
-		j = r.newJob(trap{plant: "ulimit -n >limit", warned: task.warned})
-		limit := `printf '[limits]\nopen_files = 1000\n' >toold.project.toml; git add .; git commit -qm project; git branch base; ` +
-			`printf '[limits]\nopen_files = 2000\n' >toold.project.toml; git add .; git commit -qm task`
-		if _, exit := r.run(j.checkout, limit); exit != 0 {
-			t.Fatal("no base")
-		}
-		j.play(githubSteps(t), "RUNNER_TEMP="+j.temp, "BASE=base")
-		if patch, err := os.ReadFile(j.temp + "/changes.patch"); err != nil || !strings.Contains(string(patch), "+1000\n") || j.exit != 0 {
-			t.Errorf("the project file of the base commit does not hold: exit %d, %v\n%s", j.exit, err, patch)
+		for _, on := range platforms {
+			t.Run(on.name, func(t *testing.T) {
+				r := &runner{rig: r.rig, t: t, work: r.work}
+				play := func(task trap, prepare string) (*job, string) {
+					j := r.newJob(task)
+					if _, exit := r.run(j.checkout, prepare); exit != 0 {
+						t.Fatal("no checkout")
+					}
+					before := snapshot(t, j.checkout)
+					j.play(on.steps(t), on.env(j)...)
+					exit := j.exit
+					j.exit = 0
+					j.check(task, before, on.patch(j))
+					j.exit = exit
+					patch, err := os.ReadFile(on.patch(j))
+					if err != nil {
+						t.Error(err)
+					}
+					return j, string(patch)
+				}
+				if j, _ := play(traps[1], ":"); j.exit != 0 {
+					t.Errorf("exit %d", j.exit)
+				}
+				if j, _ := play(trap{plant: "exit 7"}, ":"); j.exit != 7 {
+					t.Errorf("a task that fails: exit %d", j.exit)
+				}
+				j, patch := play(trap{plant: "ulimit -n >limit"}, `printf '[limits]\nopen_files = 1000\n' >toold.project.toml; git add .; git commit -qm project; `+
+					`git update-ref refs/remotes/origin/base HEAD; printf '[limits]\nopen_files = 2000\n' >toold.project.toml; git add .; git commit -qm task`)
+				if !strings.Contains(patch, "+1000\n") || j.exit != 0 {
+					t.Errorf("the project file of the base does not hold: exit %d\n%s", j.exit, patch)
+				}
+			})
 		}
 	})
+}
+
+// TestExampleArtifacts: a change that brings files and links of the names of GitLab's artifacts does not
+// become the report, and leads no artifact elsewhere.
+func TestExampleArtifacts(t *testing.T) {
+	r := newRunner(t)
+	j := r.newJob(trap{})
+	plant := fmt.Sprintf("mkdir report; echo forged >report/junit.xml; ln -s %s changes.patch; git add .; git commit -qm task", j.canary)
+	if _, exit := r.run(j.checkout, plant); exit != 0 {
+		t.Fatal("no checkout")
+	}
+	j.play(gitlabSteps(t), "CI_BUILDS_DIR="+j.temp, "CI_JOB_ID=7", "CI_DEFAULT_BRANCH=base")
+	for name, want := range map[string]string{"report/junit.xml": "<testsuite", "changes.patch": "+++ b/result\n"} {
+		if b, err := os.ReadFile(j.checkout + "/" + name); err != nil || !strings.Contains(string(b), want) {
+			t.Errorf("%s is %q, %v", name, b, err)
+		}
+	}
+	for _, dir := range []string{j.canary, j.temp} {
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+			t.Errorf("the job leaves %v in %s, %v", left, dir, err)
+		}
+	}
 }
 
 // TestExampleKeepCache: what the main branch's job has compiled is what later jobs begin
@@ -377,20 +439,6 @@ func keepsCache(t *testing.T, r *runner) {
 	if _, exit := j.run(j.checkout, `s=$(toolctl session create --cache go); toolctl cache promote "$s" go`); exit != 3 {
 		t.Errorf("a session of the profile build was promoted: exit %d, want 3", exit)
 	}
-}
-
-// The task's failure is the job's, and there is a patch all the same.
-func TestExampleJobFails(t *testing.T) {
-	r := newRunner(t)
-	task := trap{plant: "exit 7"}
-	j := r.newJob(task)
-	before := snapshot(t, j.checkout)
-	j.play(githubSteps(t), "RUNNER_TEMP="+j.temp)
-	if j.exit != 7 {
-		t.Errorf("exit %d", j.exit)
-	}
-	j.exit = 0
-	j.check(task, before, j.temp+"/changes.patch")
 }
 
 // A job that finds all sessions of the machine in use waits for one, and says so.
