@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/BurntSushi/toml"
 	"github.com/spf13/cobra"
@@ -41,9 +42,13 @@ warnings. The default FILE is
 			for _, n := range c.Notes {
 				fmt.Fprintln(a.stderr, "note: "+lines(n.String()))
 			}
-			warnings := c.Policy.Warnings()
+			unmet := c.Policy.Unmet()
+			warnings := slices.DeleteFunc(c.Policy.Warnings(), func(p tomltext.Problem) bool { return slices.Contains(unmet, p) })
 			for _, p := range warnings {
 				fmt.Fprintln(a.stderr, "warning: "+lines(p.String()))
+			}
+			if len(unmet) > 0 {
+				return complainConfig(a, path, tomltext.Join(unmet))
 			}
 			summary := "is valid"
 			if n := len(warnings); n > 0 {

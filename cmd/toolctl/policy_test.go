@@ -190,6 +190,7 @@ func TestPolicyOffline(t *testing.T) {
 	offline("test", rules, "-o", "json").want(t, 0, `"passed": 1`, "")
 	bad := writeRules(t, someRules+"[[test]]\ntool = \"bash\"\ninput = { command = \"ls -l\" }\nexpect = \"allow\"\n")
 	offline("test", bad).want(t, 1, "", bad+":11: test: bash")
+	ctl(t, t.Context(), "", "config", "check", bad).want(t, 1, "", bad+":11: test: bash")
 	offline("explain", "bash", "ls", "--config", bad).want(t, 1, "", "1 problem")
 }
 

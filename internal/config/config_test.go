@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -103,6 +104,52 @@ func TestEarlierFiles(t *testing.T) {
 			if want := warnings[f.Name]; !slices.EqualFunc(got, want, strings.Contains) {
 				t.Errorf("%s: warnings %q, want %q", f.Name, got, want)
 			}
+		}
+	}
+}
+
+// TestEarlierTests: a daemon starts with [[test]]s that an earlier version passed and by which this one asks
+// more, or denies it, and says so; those by which less is asked or denied are errors.
+func TestEarlierTests(t *testing.T) {
+	t.Parallel()
+	const rules = `[permission.bash]
+"*" = "ask"
+"exec *" = "allow"
+"env *" = "allow"
+"docker *" = "allow"
+"./x.sh" = "allow"
+"npm *" = "allow"
+`
+	for _, tt := range []struct {
+		tool, input, expect string
+		unmet, refused      bool
+	}{
+		{"edit", `{ file_path = ".env", old_string = "a", new_string = "b" }`, "allow", true, false},
+		{"bash", `{ command = "exec -l bash -c ls" }`, "allow", true, false},
+		{"bash", `{ command = "env -i bash -c ls" }`, "allow", true, false},
+		{"bash", `{ command = "./x.sh", workdir = "sub" }`, "allow", true, false},
+		{"bash", `{ command = "rm -rf /" }`, "allow", true, false},
+		{"bash", `{ command = "npm test" }`, "allow", false, false},
+		{"bash", `{ command = "npm test" }`, "ask", false, true},
+		{"bash", `{ command = "npm test" }`, "deny", false, true},
+		{"bash", `{ comand = "npm test" }`, "allow", false, true},
+		{"network", `{ address = "example.com:443" }`, "allow", true, false},
+	} {
+		text := fmt.Sprintf("%s[[test]]\ntool = %q\ninput = %s\nexpect = %q\n", rules, tt.tool, tt.input, tt.expect)
+		c, err := Parse("config.toml", []byte(text))
+		if (err != nil) != tt.refused {
+			t.Errorf("%s is %s: %v", tt.input, tt.expect, err)
+			continue
+		}
+		if err == nil && (len(c.Policy.Unmet()) > 0) != tt.unmet {
+			t.Errorf("%s is %s: unmet are %v", tt.input, tt.expect, c.Policy.Unmet())
+		}
+		if err == nil && tt.unmet && !slices.Contains(c.Policy.Warnings(), c.Policy.Unmet()[0]) {
+			t.Errorf("%s: the warnings are %v", tt.input, c.Policy.Warnings())
+		}
+		// Who tries the tests is told all.
+		if _, err := policy.Parse("rules.toml", []byte(text)); (err != nil) != (tt.unmet || tt.refused) {
+			t.Errorf("alone, %s is %s: %v", tt.input, tt.expect, err)
 		}
 	}
 }

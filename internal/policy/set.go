@@ -24,7 +24,8 @@ type Set struct {
 	// may use all.
 	tenantProfiles map[string][]string
 	warnings       []tomltext.Problem
-	tests          int // that were passed
+	unmet          []tomltext.Problem
+	tests          int // that were tried
 }
 
 // scopedRule is a rule for some profiles, or of the ceiling of some tenants.
@@ -66,8 +67,10 @@ func (s *Set) Allowed(tenant string) []string {
 	return slices.Sorted(slices.Values(only))
 }
 
-// Warnings are what lint found, with file and line, in the order of the file.
-func (s *Set) Warnings() []tomltext.Problem { return slices.Clone(s.warnings) }
+// Warnings are what lint found and the tests of Unmet, with file and line, in the order of the file.
+func (s *Set) Warnings() []tomltext.Problem {
+	return tomltext.Sort(slices.Concat(s.warnings, s.unmet))
+}
 
 // Stack gives what a session of that tenant with that profile is judged by; ""
 // is DefaultProfile. An unknown profile, or one that the tenant may not use, is

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/toold/toold/client"
@@ -12,11 +13,13 @@ import (
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tomltext"
 	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/tool/run/readrule"
 )
 
 // expectation is one [[test]]: how a call is to be judged. A file whose
 // expectations are not met is refused, so that nobody loosens a rule that
-// somebody relied on without seeing it.
+// somebody relied on without seeing it. Where more is asked or denied than was expected
+// a daemon starts all the same: a later version reads some calls more strictly.
 type expectation struct {
 	at              *tomltext.Node
 	tool            string
@@ -63,12 +66,16 @@ func (p *parser) test() {
 	}
 	tools, work := tool.NewRegistry(), maxTestWork
 	for i := range p.tests {
-		err := p.try(tools, &p.tests[i], &work)
+		stricter, err := p.try(tools, &p.tests[i], &work)
 		if work < 0 {
 			p.problem(p.tests[i].at, "the tests up to this one, number %d of %d, take too long: remove some, or make their inputs shorter", i+1, len(p.tests))
 			break
 		}
 		if err == nil {
+			continue
+		}
+		if stricter && !p.alone {
+			p.set.unmet = append(p.set.unmet, tomltext.Problem{Source: p.doc.Name, Line: p.tests[i].at.Line, Message: fmt.Sprintf("test: %v", err)})
 			continue
 		}
 		p.problem(p.tests[i].at, "test: %v", err)
@@ -82,31 +89,32 @@ func (p *parser) test() {
 
 // try judges the call of an expectation as a session without a sandbox would
 // have it: paths lead where their text says, from the worktree at Workspace. It
-// takes from work what it costs, and judges nothing when none is left.
-func (p *parser) try(tools *tool.Registry, e *expectation, work *int) error {
+// takes from work what it costs, and judges nothing when none is left. stricter: the error is
+// that no less is asked or denied than was expected.
+func (p *parser) try(tools *tool.Registry, e *expectation, work *int) (stricter bool, err error) {
 	const each = 64 // for what does not grow with the text
 	if *work -= each * p.count; *work < 0 {
-		return nil
+		return false, nil
 	}
 	stack, err := p.set.Stack(e.profile, cmp.Or(e.tenant, auth.DefaultTenant))
 	if err != nil {
-		return err
+		return false, err
 	}
 	if e.input == nil {
 		e.input = map[string]any{}
 	}
 	input, err := json.Marshal(e.input)
 	if err != nil {
-		return err
+		return false, err
 	}
 	requests, ok, err := Outgoing(e.tool, input)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if !ok {
 		inv, err := tools.Parse(e.tool, input)
 		if err != nil {
-			return refused(e.tool, err)
+			return false, refused(e.tool, err)
 		}
 		// Of a session that may reach what is a person's: the stricter reading.
 		requests = AsWritten(inv, nil, Places{})
@@ -115,12 +123,12 @@ func (p *parser) try(tools *tool.Registry, e *expectation, work *int) error {
 		*work -= p.count * (each + len(requests[i].Pattern))
 	}
 	if *work < 0 {
-		return nil
+		return false, nil
 	}
 	v := stack.Judge(requests)
 	failed := e.met(&v)
 	if failed == "" {
-		return nil
+		return false, nil
 	}
 	err = fmt.Errorf("%s %s is %s by %s, want %s", e.tool, plain.Cut(string(input), 200), v.Action, v.By(), failed)
 	if ok { // a file that an earlier version took has to load: it judged requests by https, which it could not read either
@@ -129,10 +137,10 @@ func (p *parser) try(tools *tool.Registry, e *expectation, work *int) error {
 		}
 		if was := stack.Judge(requests); e.met(&was) == "" {
 			p.warn(e.at.Line, "test: %v: %s", err, reasonUnread)
-			return nil
+			return false, nil
 		}
 	}
-	return err
+	return readrule.Strictness(v.Action) >= readrule.Strictness(e.want), err
 }
 
 // met says what an expectation wants instead of a verdict; "" where it is met.
@@ -170,5 +178,9 @@ func (v *Verdict) By() string {
 	return v.Rule + " (" + v.Pattern + ")"
 }
 
-// Tests is how many [[test]]s the Set has passed.
+// Tests is how many [[test]]s of the Set were tried.
 func (s *Set) Tests() int { return s.tests }
+
+// Unmet are the [[test]]s of a configuration by which less was to be asked or denied than is, with file
+// and line. Parse gives them as errors.
+func (s *Set) Unmet() []tomltext.Problem { return slices.Clone(s.unmet) }
