@@ -97,6 +97,14 @@ func TestRealAgentKilled(t *testing.T) {
 	}
 }
 
+// rareStride is stride where each step takes seconds.
+func rareStride() int {
+	if n := stride(); n > 1 {
+		return 3 * n
+	}
+	return 1
+}
+
 // stride is from one step that something is killed at to the next: TOOLD_TEST_LONG takes each.
 func stride() int {
 	if os.Getenv("TOOLD_TEST_LONG") != "" {

@@ -283,7 +283,7 @@ func TestRealTreeKilledGVisor(t *testing.T) {
 	}
 	h.Runc = runsc // what a runtime is, is not read from its name
 	r := newTreeRig(t, h)
-	r.stride *= 3 // to make a session takes seconds
+	r.stride = rareStride() // to make a session takes seconds
 	r.killed([]treeOp{treeBeside})
 	r.end()
 }
@@ -307,7 +307,7 @@ func TestRealTreeKilledDocker(t *testing.T) {
 	h := newRealHouse(t)
 	h.Engine, h.Cgroup = engine.Host(), group+h.Cgroup
 	r := newTreeRig(t, h)
-	r.stride *= 3 // to make a session takes seconds
+	r.stride = rareStride() // to make a session takes seconds
 	r.prepared()
 	r.killed(append(slices.Clone(treeOps), treeBeside))
 	r.end()
