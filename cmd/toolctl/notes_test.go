@@ -10,11 +10,13 @@ import (
 )
 
 // TestNotesAreSaidOnce: what this user has been shown is not said again by any command, what
-// another session alone was told is, and what is said fits on a line.
+// another session alone was told is, and what is said is bounded; one of common
+// length is whole, as it ends with what to do.
 func TestNotesAreSaidOnce(t *testing.T) {
 	long := "git is broken: " + strings.Repeat("x", 200)
 	created, other := session(), session()
-	created.Notes = []string{long}
+	whole := "the worktree belongs to root: what a session leaves there is root's, on the host a program with all rights; give it to another user"
+	created.Notes = []string{long, whole}
 	other.ID, other.Notes = "ses_before", created.Notes
 	h := callHandlers(bashDone("", exited(0)))
 	h["POST /v1/sessions"], h["DELETE /v1/sessions/{id}"] = answerWith(created), answerWith(created)
@@ -39,7 +41,7 @@ func TestNotesAreSaidOnce(t *testing.T) {
 		if text := said("run -q -- x"); text != "" {
 			t.Errorf("with -q: %q", text)
 		}
-		if text := said(first); !strings.Contains(text, "note: git is broken: x") || strings.Contains(text, long) || !strings.Contains(text, "session show "+fakeSession) {
+		if text := said(first); !strings.Contains(text, "note: git is broken: x") || !strings.Contains(text, whole+"\n") || strings.Contains(text, long) || !strings.Contains(text, "session show "+fakeSession) {
 			t.Errorf("%s printed %q", first, text)
 		}
 		for _, args := range []string{"session create", "run -- x", "exec review -- x"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/toold/toold/client"
 )
 
-// noteWidth is how wide a note is at most: as much as fits on one line of a terminal.
+// noteWidth is how much fits on one line of a terminal; a note has twice as much at most.
 const noteWidth = 90
 
 // maxTold is how many notes are remembered.
@@ -29,7 +29,7 @@ func tellNotes(a *app, s *client.Session, full bool) {
 	text, _ := os.ReadFile(file) // where it cannot be read, a note is said once more
 	told := strings.Fields(string(text))
 	where := bootID() + "\x00" + a.socketPath() + "\x00"
-	said := 0
+	said, cut := 0, false
 	for _, note := range s.Notes {
 		sum := sha256.Sum256([]byte(where + note))
 		key := hex.EncodeToString(sum[:8])
@@ -37,8 +37,8 @@ func tellNotes(a *app, s *client.Session, full bool) {
 			continue
 		}
 		text := line(note)
-		if !full {
-			text = clipped(text, noteWidth)
+		if !full && width(text) > 2*noteWidth { // most are shorter, and end with what to do
+			text, cut = clipped(text, 2*noteWidth), true
 		}
 		a.say("note: %s", text)
 		told, said = append(told, key), said+1
@@ -46,7 +46,7 @@ func tellNotes(a *app, s *client.Session, full bool) {
 	if said == 0 {
 		return
 	}
-	if !full {
+	if cut {
 		a.say("  said once; toolctl session show %s has it in full", line(s.ID))
 	}
 	if file != "" && os.MkdirAll(filepath.Dir(file), 0o700) == nil {
