@@ -93,7 +93,12 @@ func privately(t *testing.T, args ...string) result {
 		t.Skip("a daemon of this host may listen at " + client.DefaultSocket)
 	}
 	var out, errOut bytes.Buffer
-	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &errOut, getenv: func(string) string { return "" }}
+	asRoot := func() machine { // who alone may start one; this one is not real
+		m := thisMachine()
+		m.root = true
+		return m
+	}
+	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &errOut, getenv: func(string) string { return "" }, machine: asRoot}
 	return result{run(t.Context(), args, a), out.String(), errOut.String()}
 }
 
