@@ -18,8 +18,8 @@ func newPolicyTestCommand(a *app) *cobra.Command {
 each failed test and each error in the rules with file and line. The default FILE
 is ` + config.DefaultPath + `.
 
-The daemon does the same when it starts and at a reload: it refuses a file by which
-less is asked or denied than a test expects, and warns where it is more. There is no sandbox here, so paths lead where their text says.`,
+The daemon does the same at a reload, which fails, and when it starts: there it only
+warns where more is asked or denied than a test expects. There is no sandbox here, so paths lead where their text says.`,
 		Example: "  toolctl policy test\n  toolctl policy test ./rules.toml",
 		RunE: func(_ *cobra.Command, args []string) error {
 			path := configPath(args)

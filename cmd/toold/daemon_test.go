@@ -180,6 +180,19 @@ func (i *instance) ready() *instance {
 
 func (i *instance) client() *client.Client { return client.New(client.Options{Socket: i.socket}) }
 
+// TestStartWithStricterRules: a file that an earlier version took starts a daemon, though by this one more is
+// asked than one of its tests expects; the log says so.
+func TestStartWithStricterRules(t *testing.T) {
+	p := newPlace(t)
+	file := p.dir + "/config.toml"
+	mustNil(t, os.WriteFile(file, []byte("[permission]\nbash = 'ask'\n[[test]]\ntool = 'bash'\ninput = { command = 'ls' }\nexpect = 'allow'\n"), 0o600))
+	d := p.command("--config", file).start().ready()
+	testrig.Eventually(t, "the log has the test", func() bool { return strings.Contains(d.log.String(), "want allow") })
+	if _, err := d.client().Reload(t.Context(), false); err == nil || !strings.Contains(err.Error(), "config.toml:3: test: bash") {
+		t.Errorf("a reload: %v", err)
+	}
+}
+
 // end sends a signal and gives the exit code.
 func (i *instance) end(sig os.Signal) int {
 	i.t.Helper()

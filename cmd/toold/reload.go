@@ -40,6 +40,9 @@ func (d *daemon) reload(_ context.Context, dryRun bool) (said *client.Reloaded, 
 	if err != nil {
 		return nil, err
 	}
+	if unmet := tomltext.Join(cfg.Policy.Unmet()); unmet != nil { // no start is stopped by these, but here are the old rules
+		return nil, fmt.Errorf("configuration:\n%w", unmet)
+	}
 	said = &client.Reloaded{Warnings: []string{}, AtStart: append([]string{}, cfg.KeepStarted(d.cfg)...)}
 	for _, w := range allWarnings(cfg) {
 		said.Warnings = append(said.Warnings, w.String())

@@ -19,7 +19,7 @@ import (
 // expectation is one [[test]]: how a call is to be judged. A file whose
 // expectations are not met is refused, so that nobody loosens a rule that
 // somebody relied on without seeing it. Where more is asked or denied than was expected
-// a daemon starts all the same: a later version reads some calls more strictly.
+// a daemon starts all the same (see Unmet): a later version reads some calls more strictly.
 type expectation struct {
 	at              *tomltext.Node
 	tool            string
