@@ -52,8 +52,9 @@ type Request struct {
 // or was refused and not written.
 func (h *Handler) Serve(w http.ResponseWriter, r Request, cfg Config) *Refused {
 	cfg.carrier, cfg.stopping, cfg.Log = r.HTTP.Context(), h.stopping, h.log
-	cfg.client = named(w, r)
-	ctx, done := h.cancellable(r, cfg.Session)
+	m := messageOf(r)
+	cfg.client = m.named(w, r)
+	ctx, done := h.cancellable(r, m, cfg.Session)
 	defer done()
 	server, out := New(cfg), &plainAnswer{ResponseWriter: w, patience: r.Patience}
 	sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server.sdk }, &sdk.StreamableHTTPOptions{
@@ -72,10 +73,31 @@ const (
 	clientPrefix = "client-"
 )
 
+// message is what has to be known of a request beside what the SDK makes of it: nothing of one that is
+// by the present protocol, or that cannot be read.
+type message struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params struct {
+		RequestID json.RawMessage `json:"requestId"`
+		Client    json.RawMessage `json:"clientInfo"`
+	} `json:"params"`
+}
+
+func messageOf(r Request) *message {
+	m := new(message)
+	if isStateless(r) || json.Unmarshal(r.Body, m) != nil {
+		return new(message) // what it is, the SDK says
+	}
+	return m
+}
+
+func isStateless(r Request) bool { return r.HTTP.Header.Get("Mcp-Protocol-Version") >= stateless }
+
 // named is the name of a client that does not say it in each request, "" for none. One that begins is
 // given the id that has it.
-func named(w http.ResponseWriter, r Request) string {
-	if r.HTTP.Header.Get("Mcp-Protocol-Version") >= stateless {
+func (m *message) named(w http.ResponseWriter, r Request) string {
+	if isStateless(r) {
 		return ""
 	}
 	if id, ok := strings.CutPrefix(r.HTTP.Header.Get(clientHeader), clientPrefix); ok {
@@ -85,32 +107,17 @@ func named(w http.ResponseWriter, r Request) string {
 		}
 		return string(name)
 	}
-	var m struct {
-		Method string `json:"method"`
-		Params struct {
-			Client sdk.Implementation `json:"clientInfo"`
-		} `json:"params"`
-	}
-	if json.Unmarshal(r.Body, &m) == nil && m.Method == "initialize" && isAgent(m.Params.Client.Name) {
-		w.Header().Set(clientHeader, clientPrefix+base64.RawURLEncoding.EncodeToString([]byte(m.Params.Client.Name)))
+	var client sdk.Implementation
+	if m.Method == "initialize" && json.Unmarshal(m.Params.Client, &client) == nil && isAgent(client.Name) {
+		w.Header().Set(clientHeader, clientPrefix+base64.RawURLEncoding.EncodeToString([]byte(client.Name)))
 	}
 	return ""
 }
 
 // cancellable notes a request that another one may cancel, and cancels the one that this
 // request names. done forgets it.
-func (h *Handler) cancellable(r Request, session string) (ctx context.Context, done func()) {
+func (h *Handler) cancellable(r Request, m *message, session string) (ctx context.Context, done func()) {
 	ctx = r.HTTP.Context()
-	var m struct {
-		ID     json.RawMessage `json:"id"`
-		Method string          `json:"method"`
-		Params struct {
-			RequestID json.RawMessage `json:"requestId"`
-		} `json:"params"`
-	}
-	if json.Unmarshal(r.Body, &m) != nil || r.HTTP.Header.Get("Mcp-Protocol-Version") >= stateless {
-		return ctx, func() {} // what it is, the SDK says
-	}
 	key := runningKey{session: session, credential: r.Credential, id: string(m.ID)}
 	if m.Method == "notifications/cancelled" {
 		key.id = string(m.Params.RequestID)

@@ -109,7 +109,8 @@ func TestCancellable(t *testing.T) {
 	begin := func(body, version string) (context.Context, func()) {
 		r := httptest.NewRequest("POST", "/", http.NoBody)
 		r.Header.Set("Mcp-Protocol-Version", version)
-		ctx, done := h.cancellable(Request{Credential: "uid 0", Body: []byte(body), HTTP: r}, "ses_1")
+		q := Request{Credential: "uid 0", Body: []byte(body), HTTP: r}
+		ctx, done := h.cancellable(q, messageOf(q), "ses_1")
 		c, _ := ctx.Value(cancelKey{}).(context.Context)
 		return c, done
 	}
