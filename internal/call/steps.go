@@ -55,7 +55,4 @@ func (c *Call) isOf(def *tool.Definition) {
 }
 
 // passes is how many bytes of an output its agent passes on to the model; 0 = all.
-func (c *Call) passes() int {
-	h := habit.Of(c.row.Agent)
-	return h.Output()
-}
+func (c *Call) passes() int { return habit.Of(c.row.Agent).Output() }

@@ -50,4 +50,4 @@ func Of(client string) Habit {
 const beside = 3 << 10
 
 // Output is how long an output may be, in bytes; 0 = as long as any.
-func (h *Habit) Output() int { return max(h.Text-beside, 0) }
+func (h Habit) Output() int { return max(h.Text-beside, 0) }

@@ -70,7 +70,7 @@ type parser struct {
 func newParser(doc *tomltext.Document) *parser { return &parser{doc: doc, set: newSet()} }
 
 func (p *parser) problem(n *tomltext.Node, format string, args ...any) {
-	p.problems = append(p.problems, tomltext.Problem{Source: p.doc.Name, Line: n.Line, Message: fmt.Sprintf(format, args...)})
+	p.problems = append(p.problems, p.about(n.Line, format, args...))
 }
 
 // nearest is a hint for one of the first problems: to look for each of many names
@@ -83,7 +83,11 @@ func (p *parser) nearest(name string, known []string, otherwise string) string {
 }
 
 func (p *parser) warn(line int, format string, args ...any) {
-	p.warnings = append(p.warnings, tomltext.Problem{Source: p.doc.Name, Line: line, Message: fmt.Sprintf(format, args...)})
+	p.warnings = append(p.warnings, p.about(line, format, args...))
+}
+
+func (p *parser) about(line int, format string, args ...any) tomltext.Problem {
+	return tomltext.Problem{Source: p.doc.Name, Line: line, Message: fmt.Sprintf(format, args...)}
 }
 
 func (p *parser) document() {

@@ -75,7 +75,7 @@ func (p *parser) test() {
 			continue
 		}
 		if stricter && !p.alone {
-			p.set.unmet = append(p.set.unmet, tomltext.Problem{Source: p.doc.Name, Line: p.tests[i].at.Line, Message: fmt.Sprintf("test: %v", err)})
+			p.set.unmet = append(p.set.unmet, p.about(p.tests[i].at.Line, "test: %v", err))
 			continue
 		}
 		p.problem(p.tests[i].at, "test: %v", err)
