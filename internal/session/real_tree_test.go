@@ -265,6 +265,7 @@ func (r *treeRig) bash(m *Manager, command string) string {
 func TestRealTreeKilled(t *testing.T) {
 	r := newTreeRig(t, newRealHouse(t))
 	r.prepared()
+	r.unmounted()
 	r.killed(append(slices.Clone(treeOps), treeMerge, treeBeside))
 	r.killedInApply()
 	r.end()
@@ -309,6 +310,7 @@ func TestRealTreeKilledDocker(t *testing.T) {
 	r := newTreeRig(t, h)
 	r.stride = rareStride() // to make a session takes seconds
 	r.prepared()
+	r.unmounted()
 	r.killed(append(slices.Clone(treeOps), treeBeside))
 	r.end()
 }

@@ -205,6 +205,9 @@ func compareTrees(ctx context.Context, env *Env, input json.RawMessage, title st
 		return failure(title, err)
 	}
 	defer o.Tree.Close()
+	if o.Base.Mounted() && !o.Tree.Mounted() { // else all of it would have been removed
+		return nil, Errorf(CodeSandboxFailed, "the worktree is not mounted in the sandbox: its changes cannot be told there")
+	}
 	totals, err := work(o)
 	if root.CodeOf(err) != "" {
 		return failure(title, err)

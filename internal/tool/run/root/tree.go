@@ -21,6 +21,7 @@ type Dir struct {
 	path  string // for messages
 	mount uint64 // 0 where the kernel does not tell
 	dev   uint64
+	top   bool // of its mount
 }
 
 // Node is one entry of a Dir as it was when it was listed.
@@ -86,6 +87,7 @@ func (r *Root) newDir(ctx context.Context, path string, open func() (int, error)
 			return sysError("stat", path, err)
 		}
 		d.mount, d.dev = mountOf(&st), unix.Mkdev(st.Dev_major, st.Dev_minor)
+		d.top = st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 		return nil
 	})
 	if err != nil {
@@ -96,6 +98,10 @@ func (r *Root) newDir(ctx context.Context, path string, open func() (int, error)
 
 // Close closes the directory.
 func (d *Dir) Close() { unix.Close(d.fd) }
+
+// Mounted reports whether something was mounted at d's path when it was opened. It is false where the
+// kernel does not say, such as in gVisor.
+func (d *Dir) Mounted() bool { return d.top }
 
 func (d *Dir) at(name string) string { return d.path + "/" + name }
 
