@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -22,7 +23,7 @@ import (
 
 // treeRequests are those about the worktree of a session of mode overlay, and its cache. Each may
 // be made again.
-// The session had a checkpoint "first" when it had nothing but the file kept.
+// A session that lives had a checkpoint "first" when it had nothing but the file kept.
 var treeRequests = map[string]func(ctx context.Context, c *client.Client, session string) error{
 	"diff": func(ctx context.Context, c *client.Client, s string) error {
 		p, err := c.Diff(ctx, s, client.DiffQuery{})
@@ -43,6 +44,14 @@ var treeRequests = map[string]func(ctx context.Context, c *client.Client, sessio
 	},
 	"discard": func(ctx context.Context, c *client.Client, s string) error {
 		_, err := c.Discard(ctx, s, client.DiscardRequest{})
+		return err
+	},
+	"discard of a path": func(ctx context.Context, c *client.Client, s string) error {
+		_, err := c.Discard(ctx, s, client.DiscardRequest{Paths: []string{"f0"}})
+		return err
+	},
+	"end": func(ctx context.Context, c *client.Client, s string) error {
+		_, err := c.EndSession(ctx, s, client.EndOptions{Force: true, Discard: true})
 		return err
 	},
 	"checkpoint": func(ctx context.Context, c *client.Client, s string) error {
@@ -100,9 +109,129 @@ func chaosSeed(t *testing.T) uint64 {
 	return seed
 }
 
+// chaosRequest is one of treeRequests, of a session that lives or of one that is over.
+type chaosRequest struct {
+	name string
+	over bool
+}
+
+// String implements fmt.Stringer.
+func (q chaosRequest) String() string {
+	if q.over {
+		return q.name + " of one that is over"
+	}
+	return q.name
+}
+
+// laid are the requests that give a session that lives its worktree anew.
+var laid = []string{"apply", "checkpoint", "discard", "fork", "restore", "undo"}
+
+// fair reports whether a refusal is all that can be had here: nothing is left to undo, or gVisor takes
+// no mount into a sandbox that runs. Any other one hides a request that should have been carried out.
+func (q chaosRequest) fair(e *client.Error) bool {
+	if q.name == "undo" && e.Code == client.CodeNotFound {
+		return true
+	}
+	return current.program == "runsc" && !q.over && slices.Contains(laid, q.name) && e.Code == client.CodeConflict &&
+		strings.Contains(e.Message, "gVisor takes no mount into a running sandbox")
+}
+
+// chaosRequests are all that can be asked of a session that goes on, and of one that is over. The
+// seed alone says in which order.
+func chaosRequests() (all []chaosRequest) {
+	for _, name := range slices.Sorted(maps.Keys(treeRequests)) {
+		if name != "end" {
+			all = append(all, chaosRequest{name, false})
+		}
+	}
+	for _, name := range []string{"apply", "changes", "diff", "discard", "discard of a path", "end", "fork"} {
+		all = append(all, chaosRequest{name, true})
+	}
+	return all
+}
+
+// overSession makes a session over a source of its own, has it write f0 and d/g, and ends it.
+func (r *rig) overSession(t *testing.T, text string) (id, tree string) {
+	t.Helper()
+	tree, err := os.MkdirTemp(r.trees, "over-")
+	must(t, err)
+	must(t, os.Chmod(tree, 0o755))
+	must(t, os.WriteFile(filepath.Join(tree, "kept"), []byte("kept\n"), 0o666))
+	id = r.session(t, r.admin, client.SessionCreate{Worktree: client.Worktree{Source: tree, Mode: client.WorktreeOverlay}}).ID
+	if c := bash(t, r.admin, id, fmt.Sprintf("echo %s >f0; mkdir d; echo %[1]s >d/g; cat kept", text)); c.Output != "kept\n" {
+		t.Fatalf("%+v", c)
+	}
+	_, err = r.admin.EndSession(t.Context(), id, client.EndOptions{Force: true})
+	must(t, err)
+	return id, tree
+}
+
+// checkOver sees what a request has made of a session by overSession: all of it, or nothing else.
+func (r *rig) checkOver(t *testing.T, what string, q chaosRequest, id, tree, text string) {
+	t.Helper()
+	var changed []string
+	all, err := r.admin.Changes(t.Context(), id, client.DiffQuery{Limit: 1000})
+	e, answered := errors.AsType[*client.Error](err)
+	switch {
+	case q.name == "end" && answered && e.Code == client.CodeNotFound:
+	case err != nil:
+		t.Errorf("%s, afterwards: %v", what, err)
+		return
+	default:
+		for _, c := range all.Items {
+			changed = append(changed, c.Path)
+		}
+	}
+	want := []string{"d", "d/g", "f0"}
+	switch q.name {
+	case "apply", "discard", "end":
+		want = nil
+	case "discard of a path":
+		want = want[:2]
+	}
+	if !slices.Equal(changed, want) {
+		t.Errorf("%s, afterwards: changes are %q, want %q", what, changed, want)
+	}
+	source := ""
+	for _, name := range []string{"f0", "d/g", "kept"} {
+		b, err := os.ReadFile(filepath.Join(tree, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+		source += string(b)
+	}
+	if want := "kept\n"; source != want && (q.name != "apply" || source != text+"\n"+text+"\n"+want) || q.name == "apply" && source == want {
+		t.Errorf("%s, afterwards: the source has %q", what, source)
+	}
+}
+
+// tally counts what became of requests.
+type tally map[string]*struct{ done, refused int }
+
+func (y tally) add(q chaosRequest, err error) {
+	if y[q.String()] == nil {
+		y[q.String()] = new(struct{ done, refused int })
+	}
+	if err == nil {
+		y[q.String()].done++
+	} else {
+		y[q.String()].refused++
+	}
+}
+
+// String implements fmt.Stringer.
+func (y tally) String() string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(y)) {
+		all = append(all, fmt.Sprintf("%s %d+%d", name, y[name].done, y[name].refused))
+	}
+	return strings.Join(all, ", ")
+}
+
 // TestChaosTrees: a daemon is killed at any moment of a request about a worktree, and asked the
 // same again while it starts. No session is lost, and no answer says that files were deleted
-// which nobody has deleted.
+// which nobody has deleted. What is asked of a session that is over is carried out as a whole, on
+// gVisor too, which refuses most of it of a session that lives.
 func TestChaosTrees(t *testing.T) {
 	random := rand.New(rand.NewPCG(chaosSeed(t), 0))
 	r := newRig(t, nil, caches)
@@ -117,23 +246,28 @@ func TestChaosTrees(t *testing.T) {
 		must(t, err)
 	}
 	begin()
-	names := slices.Sorted(maps.Keys(treeRequests)) // by the seed alone
-	rounds := testrig.Rounds(len(names))
-	lost, again := 0, 0
+	requests := chaosRequests()
+	const few = 10 // also with -short: on other tiers another part of them each time
+	rounds := max(few, testrig.Rounds(few))
+	lost, again, became := 0, 0, make(tally)
 	for round := range rounds {
-		at := round % len(names)
+		at := round % len(requests)
 		if at == 0 {
-			random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+			random.Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
 		}
-		name := names[at]
-		do := treeRequests[name]
-		what := fmt.Sprintf("round %d, %s", round, name)
+		q := requests[at]
+		do := treeRequests[q.name]
+		what := fmt.Sprintf("round %d, %s", round, q)
 		if c := bash(t, r.admin, x.ID, fmt.Sprintf("echo %d >f%d; mkdir -p d; echo %[1]d >d/g; echo %[1]d >/caches/notes/a && cp /caches/notes/a /caches/notes/b; cat kept", round, round%5)); c.Output != "kept\n" {
 			t.Fatalf("%s: before it: %+v", what, c)
 		}
+		asked, tree, text := x.ID, "", fmt.Sprint(round)
+		if q.over {
+			asked, tree = r.overSession(t, text)
+		}
 		done := make(chan error, 1)
 		c := client.New(client.Options{Socket: r.socket, HTTPTimeout: patience})
-		go func() { done <- do(context.Background(), c, x.ID) }()
+		go func() { done <- do(context.Background(), c, asked) }()
 		time.Sleep(time.Duration(random.IntN(30_000)) * time.Microsecond)
 		r.kill(t)
 		if err := <-done; errors.Is(err, errDeletes) {
@@ -142,18 +276,17 @@ func TestChaosTrees(t *testing.T) {
 		c.Close()
 		r.launch(t)
 		for wait := time.Now().Add(patience); ; again++ {
-			err := do(t.Context(), r.admin, x.ID)
+			err := do(t.Context(), r.admin, asked)
 			_, down := errors.AsType[*client.UnreachableError](err)
 			e, answered := errors.AsType[*client.Error](err)
 			if (down || answered && e.Code == client.CodeOverloaded) && time.Now().Before(wait) {
 				time.Sleep(time.Millisecond)
 				continue
 			}
-			// Where nothing is left to undo, or a tier takes no checkpoints, that is an answer.
-			fair := answered && (e.Code == client.CodeConflict || e.Code == client.CodeNotFound && name == "undo")
-			if err != nil && !fair {
+			if err != nil && (!answered || !q.fair(e)) {
 				t.Errorf("%s, while it started: %v", what, err)
 			}
+			became.add(q, err)
 			break
 		}
 		must(t, r.daemon.Ready())
@@ -170,19 +303,53 @@ func TestChaosTrees(t *testing.T) {
 		if c := bash(t, r.admin, x.ID, "cat kept"); c.Output != "kept\n" {
 			t.Errorf("%s, afterwards: %+v", what, c)
 		}
-		if name == "promote" {
+		switch {
+		case q.over:
+			r.checkOver(t, what, q, asked, tree, text)
+			r.endOthers(t, x.ID) // a fork that was made, and of which nobody was told
+			_, err := r.admin.EndSession(t.Context(), asked, client.EndOptions{Force: true, Discard: true})
+			must(t, err)
+		case q.name == "apply": // from before which no checkpoint is
+			_, err := r.admin.EndSession(t.Context(), x.ID, client.EndOptions{Force: true, Discard: true})
+			must(t, err)
+			begin()
+		case q.name == "promote":
 			later := r.session(t, r.admin, client.SessionCreate{Caches: notes})
 			if c := bash(t, r.admin, later.ID, "cd /caches/notes && [ -s a ] && [ \"$(cat a)\" = \"$(cat b)\" ] && echo same"); c.Output != "same\n" {
 				t.Errorf("%s: a later session has of the cache %+v", what, c)
 			}
 			_, err := r.admin.EndSession(t.Context(), later.ID, client.EndOptions{Force: true})
 			must(t, err)
+		case q.name == "fork":
+			r.endOthers(t, x.ID)
 		}
 	}
-	t.Logf("%d rounds, %d sessions lost, %d times refused while it started", rounds, lost, again)
+	t.Logf("%d rounds, %d sessions lost, %d times refused while it started; done + refused: %s", rounds, lost, again, became)
 }
 
-// TestChaosSource: two sessions over one source, of one daemon and of two, change the same 300
+// endOthers ends all sessions but one.
+func (r *rig) endOthers(t *testing.T, but string) {
+	t.Helper()
+	list, err := r.admin.ListSessions(t.Context(), client.SessionQuery{})
+	must(t, err)
+	for _, s := range list.Items {
+		if s.ID != but {
+			_, err := r.admin.EndSession(t.Context(), s.ID, client.EndOptions{Force: true, Discard: true})
+			must(t, err)
+		}
+	}
+}
+
+// hands are how the two of a round of TestChaosSource come to one source.
+type hands struct{ two, nested, killed bool }
+
+// chaosHands are all kinds of rounds, the usual ones first.
+var chaosHands = []hands{
+	{two: true}, {}, {two: true, nested: true}, {killed: true},
+	{nested: true}, {two: true, killed: true}, {}, {two: true, nested: true, killed: true},
+}
+
+// TestChaosSource: two sessions over one source, or one in the other's, of one daemon and of two, change the same 300
 // files and are applied at once; in some rounds a daemon is killed meanwhile. The source has
 // afterwards all of one or, after a kill, nothing of any; who is refused has changed nothing.
 func TestChaosSource(t *testing.T) {
@@ -195,19 +362,34 @@ func TestChaosSource(t *testing.T) {
 	must(t, os.WriteFile(two.config, []byte(strings.ReplaceAll(read(two.config), two.trees, one.trees)), 0o600))
 	two.start(t)
 	outcomes := make(map[string]int)
-	for round := range testrig.Rounds(2) {
-		tree := one.tree(t)
+	rounds := max(2, testrig.Rounds(4))
+	for round := range rounds {
+		kind := chaosHands[round%len(chaosHands)]
+		killed := kind.killed
+		sources := [2]string{one.tree(t)}
+		sources[1] = sources[0]
+		tree, below := sources[0], "."
+		if kind.nested {
+			below = "sub"
+			tree = filepath.Join(tree, below)
+			must(t, os.Mkdir(tree, 0o755))
+			sources[1] = tree
+		}
 		for i := range files {
 			must(t, os.WriteFile(filepath.Join(tree, fmt.Sprintf("f%03d", i)), []byte("old\n"), 0o666))
 		}
 		rigs := [2]*rig{one, one}
-		if round%2 == 1 {
+		if kind.two {
 			rigs[1] = two
 		}
 		var ids [2]string
 		for i, r := range rigs {
-			ids[i] = r.session(t, r.admin, client.SessionCreate{Worktree: client.Worktree{Source: tree, Mode: client.WorktreeOverlay}}).ID
-			if c := bash(t, r.admin, ids[i], fmt.Sprintf("for f in f*; do echo %d >$f; done", i)); c.IsError {
+			ids[i] = r.session(t, r.admin, client.SessionCreate{Worktree: client.Worktree{Source: sources[i], Mode: client.WorktreeOverlay}}).ID
+			dir := "."
+			if i == 0 {
+				dir = below
+			}
+			if c := bash(t, r.admin, ids[i], fmt.Sprintf("cd %s && for f in f*; do echo %d >$f; done", dir, i)); c.IsError {
 				t.Fatalf("%+v", c)
 			}
 			if current.name == "runsc" { // which takes no mount into a running sandbox: afterwards
@@ -220,7 +402,6 @@ func TestChaosSource(t *testing.T) {
 		for i, r := range rigs {
 			wait.Go(func() { _, errs[i] = r.admin.Apply(t.Context(), ids[i], client.ApplyRequest{}) })
 		}
-		killed := round%4 == 1 || round%4 == 2
 		if killed {
 			time.Sleep(time.Duration(random.IntN(150_000)) * time.Microsecond)
 			one.kill(t)
@@ -238,7 +419,7 @@ func TestChaosSource(t *testing.T) {
 		for i := range files {
 			has[read(filepath.Join(tree, fmt.Sprintf("f%03d", i)))]++
 		}
-		what := fmt.Sprintf("round %d of seed %d, killed %t: %v: the source has %v", round, seed, killed, errs, has)
+		what := fmt.Sprintf("round %d of seed %d, %+v: %v: the source has %v", round, seed, kind, errs, has)
 		if len(has) != 1 || !killed && has["old\n"] > 0 {
 			t.Errorf("%s: of more than one", what)
 		}
@@ -261,5 +442,5 @@ func TestChaosSource(t *testing.T) {
 			must(t, err)
 		}
 	}
-	t.Logf("%d rounds, the source had afterwards: %v", testrig.Rounds(2), outcomes)
+	t.Logf("%d rounds, the source had afterwards: %v", rounds, outcomes)
 }
