@@ -61,9 +61,10 @@ type realHouse struct {
 	UIDBase uint32
 	// Job is what a child is to do with it: "calls", "churn", "clean", "tree" or "reboot".
 	Job string
-	// Op is what "tree" does, Step where it dies. "reboot" has its source in Op.
-	Op   string
-	Step int
+	// Op is what "tree" does, Step where it dies, Over the session that is over to which it does it.
+	// "reboot" has its source in Op.
+	Op, Over string
+	Step     int
 }
 
 func newRealHouse(t testing.TB) *realHouse {

@@ -268,11 +268,12 @@ func TestRealTreeKilled(t *testing.T) {
 	r.unmounted()
 	r.killed(append(slices.Clone(treeOps), treeMerge, treeBeside))
 	r.killedInApply()
+	r.killedOver(5*stride()-4, true)
 	r.end()
 }
 
 // TestRealTreeKilledGVisor is the same with gVisor, which takes no mount into a sandbox that runs: what
-// is left of the table is that sessions are made and ended.
+// is left of the table is that sessions are made and ended, and what is done to those that are over.
 func TestRealTreeKilledGVisor(t *testing.T) {
 	h := newRealHouse(t)
 	runsc, err := filepath.Abs("../../bin/runsc")
@@ -286,6 +287,7 @@ func TestRealTreeKilledGVisor(t *testing.T) {
 	r := newTreeRig(t, h)
 	r.stride = rareStride() // to make a session takes seconds
 	r.killed([]treeOp{treeBeside})
+	r.killedOver(3*r.stride-2, stride() == 1)
 	r.end()
 }
 
@@ -311,7 +313,13 @@ func TestRealTreeKilledDocker(t *testing.T) {
 	r.stride = rareStride() // to make a session takes seconds
 	r.prepared()
 	r.unmounted()
-	r.killed(append(slices.Clone(treeOps), treeBeside))
+	ops := append(slices.Clone(treeOps), treeBeside)
+	if stride() == 1 {
+		ops = append(ops, treeMerge)
+	}
+	r.killed(ops)
+	r.killedInApply()
+	r.killedOver(3*r.stride-2, stride() == 1)
 	r.end()
 }
 
@@ -367,7 +375,7 @@ func (r *treeRig) killedInApply() {
 		text := strconv.Itoa(n) + "\n"
 		return map[string]string{"one": text, "two": text}
 	}
-	for step, before := 1, 0; ; step, before = step+stride(), step { // each apply ends with the source as the session is
+	for step, before := 1, 0; ; step, before = step+r.stride, step { // each apply ends with the source as the session is
 		r.daemon(func(m *Manager) { r.bash(m, fmt.Sprintf("echo %d >one; echo %[1]d >two", step)) })
 		killed := r.h.dieAt(t, "apply", step)
 		r.daemon(func(m *Manager) {
@@ -500,6 +508,11 @@ func (h *realHouse) changeTree() error {
 	for _, op := range append([]treeOp{treeApply, treeBeside, treeMerge}, treeOps...) {
 		if op.name == h.Op {
 			err = op.do(context.Background(), m)
+		}
+	}
+	for _, op := range overOps {
+		if op.name == h.Op {
+			err = op.do(context.Background(), m, h.Over)
 		}
 	}
 	if err == nil {

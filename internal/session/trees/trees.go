@@ -335,7 +335,10 @@ func (s *Service) Forget(ctx context.Context, session string) error {
 	defer release()
 	s.seen.drop(session)
 	was, _ := s.store.Get(session) // Remove says what is wrong
-	err = errors.Join(s.store.Remove(session), s.store.Sweep(was))
+	err = s.store.Remove(session)
+	s.Step("tree removed")
+	err = errors.Join(err, s.store.Sweep(was))
+	s.Step("layers removed")
 	if e := apply.Forget(ctx, s.store.ApplyDir(session)); e != nil {
 		s.log.Error("forget what was applied", "session", session, "error", e)
 	}
