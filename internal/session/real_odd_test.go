@@ -1,7 +1,9 @@
 package session
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 )
 
 // oddities are commands that make what no daemon can copy, or should not read whole, and what
@@ -140,6 +143,113 @@ func (a *applyRig) named(v *client.Applied, want map[string]string) {
 	}
 	if want == nil && v.SkippedCount == 0 {
 		a.t.Error("what has too long a path is not counted")
+	}
+}
+
+// TestRealOddAll: all of that in one tree, with a directory that the session has moved and the host has
+// removed: the list, the patch and an apply name each by what it is, and do the rest, of a session that
+// lives and of one that is over.
+func TestRealOddAll(t *testing.T) {
+	a := newApplyRig(t)
+	top := a.src
+	const hole = 3 << 30
+	for _, then := range []string{"live", "over"} {
+		a.src = top + "/" + then
+		a.must(errors.Join(os.Mkdir(a.src, 0o755), os.Chown(a.src, int(alice.UID), int(alice.GID))))
+		a.host(".", "mkdir -p d/sub; echo 1 >d/one; echo 2 >d/sub/two; echo gone >gone; echo old >edited")
+		a.must(unix.Mknod(a.src+"/device", unix.S_IFCHR|0o644, int(unix.Mkdev(1, 3))))
+		a.must(os.Chown(a.src+"/device", int(alice.UID), int(alice.GID)))
+		v, err := a.m.Create(t.Context(), owner, client.SessionCreate{
+			Worktree: client.Worktree{Source: a.src, Mode: client.WorktreeOverlay}, IdleTimeout: -1, Limits: client.Limits{FileSize: 2 * hole},
+		})
+		a.must(err)
+		a.bash(v.ID, fmt.Sprintf(`echo one >one; echo new >edited; rm gone; mv d e; echo new >e/new; mkfifo fifo; mv device dev
+python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("socket")'
+echo secret >shut; chmod 0 shut; mkdir closed; echo x >closed/x; chmod 0 closed; truncate -s %d hole`, hole))
+		a.host(".", "rm -r d")
+		if then == "over" {
+			a.end(v.ID)
+		}
+		a.oddShown(then, v.ID, hole)
+
+		before := a.files()
+		for _, dry := range []bool{true, false} {
+			_, err := a.m.trees.Apply(t.Context(), owner, v.ID, client.ApplyRequest{DryRun: dry})
+			f, ok := errors.AsType[*fault.Error](err)
+			if !ok || f.Kind != fault.Conflict || len(f.Places) != 1 || f.Places[0].Path != "e" || f.Hint == "" {
+				t.Errorf("%s: with what is not whole, dry %v: %v", then, dry, err)
+			}
+		}
+		if after := a.files(); !slices.Equal(before, after) {
+			t.Errorf("%s: the source had %q and has %q", then, before, after)
+		}
+		for _, dry := range []bool{true, false} {
+			got := a.apply(v.ID, client.ApplyRequest{DryRun: dry, Exclude: []string{"/e"}})
+			want := map[string]string{"socket": "socket", "fifo": "fifo", "dev": "device", "device": "device", "shut": "unreadable", "closed": "unreadable"}
+			if !maps.Equal(got.SkippedKinds, want) || !slices.Equal(got.Written, []string{"edited", "hole", "one"}) || !slices.Equal(got.Removed, []string{"gone"}) {
+				t.Errorf("%s, dry %v: %+v", then, dry, got)
+			}
+		}
+		a.holds("one", "one\n")
+		a.holds("edited", "new\n")
+		if _, err := os.Lstat(a.src + "/gone"); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: what the session has removed is in the source, %v", then, err)
+		}
+		var st unix.Stat_t
+		a.must(unix.Stat(a.src+"/hole", &st))
+		if st.Size != hole || st.Blocks*512 > 1<<20 {
+			t.Errorf("%s: the file of the source has %d bytes, and takes %d", then, st.Size, st.Blocks*512)
+		}
+		if got := a.changed(v.ID); slices.Contains(got, "one") || slices.Contains(got, "hole") || !slices.Contains(got, "e/new") || !slices.Contains(got, "fifo") {
+			t.Errorf("%s: after the apply changed are %q", then, got)
+		}
+	}
+}
+
+// oddShown sees that the list and the patch name what TestRealOddAll has made.
+func (a *applyRig) oddShown(then, id string, hole int64) {
+	t := a.t
+	t.Helper()
+	c, err := a.m.trees.Changes(t.Context(), owner, id, client.DiffQuery{Limit: 1000})
+	a.must(err)
+	is := make(map[string]client.Change)
+	for _, i := range c.Items {
+		is[i.Path] = i
+	}
+	for path, want := range map[string]client.Change{
+		"one": {Status: client.ChangeAdded, Kind: "file"}, "edited": {Status: client.ChangeModified, Kind: "file"},
+		"gone": {Status: client.ChangeDeleted}, "hole": {Status: client.ChangeAdded, Kind: "file", Size: hole},
+		"socket": {Status: client.ChangeAdded, Kind: "other"}, "fifo": {Status: client.ChangeAdded, Kind: "other"},
+		"dev": {Status: client.ChangeAdded, Kind: "other"}, "device": {Status: client.ChangeDeleted},
+		"shut": {Status: client.ChangeAdded, Kind: "file"}, "closed": {Status: client.ChangeAdded, Kind: "dir"},
+	} {
+		got := is[path]
+		closed := path == "shut" || path == "closed"
+		if got.Status != want.Status || got.Kind != want.Kind || want.Size > 0 && got.Size != want.Size || (got.Unreadable != "") != closed {
+			t.Errorf("%s: %s is listed as %+v", then, path, got)
+		}
+	}
+	if c.Unreadable != 2 || len(c.Incomplete) != 1 || c.Incomplete[0].Path != "e" || c.Incomplete[0].From != "d" {
+		t.Errorf("%s: %d are unreadable, and not whole are %+v", then, c.Unreadable, c.Incomplete)
+	}
+	body, err := a.m.trees.Diff(t.Context(), owner, id, client.DiffQuery{})
+	a.must(err)
+	patch, err := io.ReadAll(body)
+	a.must(err)
+	counts := body.(interface {
+		Missing() (leftOut, unreadable int)
+		Incomplete() int
+	})
+	leftOut, unreadable := counts.Missing()
+	a.must(body.Close())
+	// Left out are the socket, the FIFO, the device at both of its names, and what is too large for git.
+	if leftOut != 5 || unreadable != 2 || counts.Incomplete() != 1 || len(patch) > 1<<20 {
+		t.Errorf("%s: of the patch of %d bytes %d are left out, %d unreadable, %d not whole", then, len(patch), leftOut, unreadable, counts.Incomplete())
+	}
+	for _, has := range []string{"+one\n", "-old\n+new\n", "deleted file mode 100644\n", "b/e/new\n"} {
+		if !strings.Contains(string(patch), has) {
+			t.Errorf("%s: the patch lacks %q:\n%.2000s", then, has, patch)
+		}
 	}
 }
 
