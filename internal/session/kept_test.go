@@ -227,10 +227,23 @@ func TestWorktreeBytes(t *testing.T) {
 	if err := h.trees.Put(&layers.Tree{Session: "ses_stray", Source: tree.Source, Lower: []string{tree.Upper}}); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.RemoveAll(h.trees.ApplyDir(s.ID)); err != nil {
+		t.Fatal(err)
+	}
 	all, tenants := h.m.Usage.countTrees(t.Context())
 	if all < changedBytes || all >= 2*changedBytes+4096 || tenants[mounter.Tenant] != all || tenants[""] != all || len(tenants) != 2 {
 		t.Errorf("%d, %v", all, tenants)
 	}
+	// What an apply keeps meanwhile is the session's too.
+	const spool = 1 << 20
+	if err := errors.Join(os.MkdirAll(h.trees.ApplyDir(s.ID), 0o700), os.WriteFile(h.trees.ApplyDir(s.ID)+"/content", make([]byte, spool), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	more, of := h.m.Usage.countTrees(t.Context())
+	if more < all+spool || more > all+spool+3*4096 || of[mounter.Tenant] != more || of[""] != all {
+		t.Errorf("with an apply: %d, %v; before it %d", more, of, all)
+	}
+	all = more
 	for {
 		list, err := h.m.Usage.Usage(t.Context())
 		if err != nil {

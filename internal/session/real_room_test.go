@@ -3,10 +3,13 @@ package session
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,6 +136,73 @@ func TestRealOwnWriters(t *testing.T) {
 	}
 	a.holds("applied live/f", "2\n")
 	a.holds("applied ended/f", "2\n")
+}
+
+// TestRealDryRunOfHoles: a session makes a file that is larger than the disk of the state directory, and
+// takes no room: to say what an apply of it would do, and to do it, takes none either. What must stay
+// free does, and the call of a neighbour goes on.
+func TestRealDryRunOfHoles(t *testing.T) {
+	h := newRealHouse(t)
+	smallHost(t, h, 1<<30)
+	m, stop, err := h.open(slog.New(slog.NewTextHandler(logTo{t}, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &applyRig{t, m, source(t)}
+	set := *m.settings.Load()
+	set.HostFree, set.DiskOvercommit = room.Floor{Bytes: 128 << 20}, 10
+	set.Limits.Disk, set.MaxLimits.FileSize = 128<<20, 0
+	m.Reload(set)
+	const size = 3 << 30
+	v, err := m.Create(t.Context(), owner, client.SessionCreate{
+		Worktree: client.Worktree{Source: a.src, Mode: client.WorktreeOverlay}, IdleTimeout: -1, Limits: client.Limits{FileSize: 2 * size},
+	})
+	a.must(err)
+	a.bash(v.ID, fmt.Sprintf("truncate -s %d big; head -c 20M /dev/urandom >data", size))
+	theirs, err := m.Create(t.Context(), alice, client.SessionCreate{IdleTimeout: -1})
+	a.must(err)
+	a.bash(theirs.ID, "mkfifo /tmp/go")
+	heard := make(chan *client.Call, 1)
+	go func() {
+		c, err := m.calls.Call(t.Context(), alice, theirs.ID, bashCall("read word </tmp/go; echo $word"), call.Options{})
+		if err != nil {
+			t.Error(err)
+			c = new(client.Call)
+		}
+		heard <- c
+	}()
+	disk, err := room.At(h.Dir)
+	a.must(err)
+	takeAllBut(t, h.Dir+"/neighbour", disk, set.HostFree.Of(disk.Size)+160<<20)
+	done, least := make(chan struct{}), make(chan int64)
+	go func() {
+		free := int64(math.MaxInt64)
+		for over := false; !over; {
+			select {
+			case <-done:
+				over = true
+			default:
+			}
+			if now, err := room.At(h.Dir); err == nil {
+				free = min(free, now.Free)
+			}
+		}
+		least <- free
+	}()
+	for _, r := range []client.ApplyRequest{{DryRun: true}, {}} {
+		if got := a.apply(v.ID, r); got.WrittenCount != 2 || got.SkippedCount != 0 {
+			t.Errorf("%+v: %+v", r, got)
+		}
+	}
+	close(done)
+	if free := <-least; free < set.HostFree.Of(disk.Size) {
+		t.Errorf("meanwhile %d bytes were free, less than must be", free)
+	}
+	a.bash(theirs.ID, "echo on >/tmp/go")
+	if c := <-heard; c.Output != "on\n" {
+		t.Errorf("the call of a neighbour: %+v", c)
+	}
+	a.must(errors.Join(os.Remove(h.Dir+"/neighbour"), m.EndAll(context.Background()), stop()))
 }
 
 // lateBody is the body of an upload, which nobody may read yet.

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"github.com/toold/toold/internal/beneath"
 )
 
 // treesFresh is how old a count of what worktrees take may be.
@@ -36,7 +38,9 @@ func (u *Usage) Worktrees() (all int64, tenants map[string]int64) {
 	return c.all, maps.Clone(c.tenants)
 }
 
-// countTrees adds up layers and disks, which count once for each tenant that has them.
+// countTrees adds up layers and disks, which count once for each tenant that has them, and what is kept
+// beside them: what the sources had of the files that sessions have changed, and the changes of an apply
+// that is under way.
 func (u *Usage) countTrees(ctx context.Context) (all int64, tenants map[string]int64) {
 	list, _, err := u.cfg.Trees.All() // gc and doctor name those that cannot be read
 	if err != nil {
@@ -56,6 +60,11 @@ func (u *Usage) countTrees(ctx context.Context) (all int64, tenants map[string]i
 				all += n
 			}
 			seen[[2]string{tenant, l}], seen[[2]string{"*", l}] = true, true
+		}
+		if ctx.Err() == nil {
+			n, _ := beneath.Usage(u.cfg.Trees.ApplyDir(t.Session)) // most have none
+			tenants[tenant] += n
+			all += n
 		}
 	}
 	return all, tenants
