@@ -300,11 +300,10 @@ func (p *patching) conflict(ctx context.Context, c *patch.ConflictError) *Result
 	}
 	r.Metadata = map[string]any{"reason": "conflict", "path": c.Path, "line": c.Line}
 	if m, ok := errors.AsType[*patch.MismatchError](c); ok {
-		if m.Places[0] == 0 {
-			r.Metadata["reason"] = "not_found"
-		}
 		r.Metadata["hunk"] = m.Hunk
-		r.Quote = nearestPassages(m.Nearest, "the patch")
+		if m.Places[0] == 0 { // else its lines are there, and none resembles them more
+			r.Metadata["reason"], r.Quote = "not_found", nearestPassages(m.Nearest, "the patch")
+		}
 	}
 	return r
 }

@@ -55,6 +55,35 @@ func TestApplyPatch(t *testing.T) {
 	}
 }
 
+// A hunk that fits at two places is a conflict, which names both, and changes nothing.
+func TestApplyPatchTwoPlaces(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lines []string
+		hunk  int
+	}{
+		"one hunk":   {[]string{"*** Update File: a", "@@", "-    return 1", "+    return 2"}, 1},
+		"the second": {[]string{"*** Update File: a", "@@", "-def a():", "+def c():", "@@", "-    return 1", "+    return 2"}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			env, dir := fileEnv(t)
+			const old = "def a():\n    return 1\n\ndef b():\n    return 1\n"
+			writeFile(t, dir+"/a", old)
+			writeFile(t, dir+"/other", "x\n")
+			lines := append([]string{"*** Update File: other", "@@", "-x", "+y"}, tt.lines...)
+			r, err := call(t, env, ApplyPatch{}, envelope(lines...))
+			if err != nil || !r.IsError || r.Metadata["reason"] != "conflict" || r.Metadata["path"] != "/w/a" || r.Metadata["hunk"] != tt.hunk {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			if !strings.Contains(r.Output, "its lines stand at line 2 and at line 5") || !strings.Contains(r.Output, "nothing was changed") || r.Quote != "" {
+				t.Errorf("it says %q%q", r.Output, r.Quote)
+			}
+			if got := contentOf(t, dir+"/a") + contentOf(t, dir+"/other"); got != old+"x\n" {
+				t.Errorf("the files have %q", got)
+			}
+		})
+	}
+}
+
 // Whatever does not fit, nothing of the patch happens.
 func TestApplyPatchAllOrNothing(t *testing.T) {
 	ok := []string{"*** Update File: a", "@@", "-two", "+2", "*** Add File: new/b", "+x"}
