@@ -258,13 +258,28 @@ func TestFaultsWhileCreating(t *testing.T) {
 			}
 		}
 	}
+	// What it lacks, and what can be done about it, is told however deep it is, without what else was seen.
+	lacks := &sandbox.HostError{Cause: "it has no loop devices", Hint: "load the module loop", Err: errors.New("seen")}
+	for _, said := range []error{
+		lacks, errors.Join(errors.New("and seen"), fmt.Errorf("a: %w", lacks)), &sandbox.OpError{Doing: "create", Session: "ses_1", Err: errors.Join(lacks, boom)},
+	} {
+		h.host.fail("create", said)
+		if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{}); codeOfErr(err) != client.CodeSandboxFailed ||
+			!strings.Contains(err.Error(), lacks.Cause+"; "+lacks.Hint) || strings.Contains(err.Error(), "seen") || strings.Contains(err.Error(), boom.Error()) {
+			t.Errorf("%q: %v", said, err)
+		}
+	}
+	h.host.fail("create", errors.Join(boom, fault.Overloaded.Errorf("no room").Next("wait")))
+	if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{}); codeOfErr(err) != client.CodeOverloaded || strings.Contains(err.Error(), boom.Error()) {
+		t.Errorf("a joined fault: %v", err)
+	}
 	h.host.fail("create", context.Canceled)
 	if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{}); codeOfErr(err) != client.CodeAborted {
 		t.Errorf("cancelled: %v", err)
 	}
 	h.host.fail("create", nil)
 	list, err := h.m.List(t.Context(), alice, client.SessionQuery{State: client.SessionLost, Limit: 1000})
-	if err != nil || len(list.Items) != 138 || !strings.HasPrefix(list.Items[0].Reason, "it could not be made") {
+	if err != nil || len(list.Items) != 142 || !strings.HasPrefix(list.Items[0].Reason, "it could not be made") {
 		t.Errorf("%d lost sessions, %v", len(list.Items), err)
 	}
 }

@@ -2,11 +2,15 @@ package oci
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
 )
 
 func TestMapped(t *testing.T) {
@@ -39,6 +43,20 @@ func TestByV1(t *testing.T) {
 	}
 	if byV1("0::/\n", "devices") || byV1("", "devices") {
 		t.Error("v2 alone has devices on v1")
+	}
+}
+
+// TestDeviceRules: who lacks the right is told which one it is, and where to give it.
+func TestDeviceRules(t *testing.T) {
+	ok := client.Check{Group: "host", Name: "device rules", Status: client.CheckOK, Detail: "can be set"}
+	for _, err := range []error{nil, fmt.Errorf("bpf: %w", unix.EINVAL), fmt.Errorf("bpf: %w", unix.ENOSYS)} {
+		if got := deviceRules(ok, err); got != ok {
+			t.Errorf("%v: %+v", err, got)
+		}
+	}
+	got := deviceRules(ok, fmt.Errorf("bpf: %w", unix.EPERM))
+	if got.Status != client.CheckFail || !strings.Contains(got.Detail, unix.EPERM.Error()) || !strings.Contains(got.Hint, "CAP_NET_ADMIN") || !strings.Contains(got.Hint, "CapabilityBoundingSet=") {
+		t.Errorf("without the right: %+v", got)
 	}
 }
 
