@@ -104,6 +104,68 @@ func TestTwoAtOnce(t *testing.T) {
 	}
 }
 
+// A copy that comes back from elsewhere waits for an apply of the same source, and one for it: of the
+// files that both have changed, all are as one of them has them. What is in the way of the copy is left
+// alone, so that it is the apply alone which is refused.
+func TestCopyAtOnce(t *testing.T) {
+	t.Parallel()
+	first := 0
+	for round := range testrig.Rounds(10) {
+		files := make(map[string]string)
+		for i := range 40 {
+			files[fmt.Sprintf("sub/%d/%d", i%7, i)] = "old"
+		}
+		one := begin(t, tree(t, files))
+		was := entriesOf(t, one.source)
+		below := []string{".", "sub", "sub/1"}[round%3]
+		two := one.at(below)
+		for name := range files {
+			write(t, one.work, map[string]string{name: "one"})
+			if rel, in := strings.CutPrefix(name, below+"/"); in {
+				write(t, two.work, map[string]string{rel: "two"})
+			} else if below == "." {
+				write(t, two.work, map[string]string{name: "two"})
+			}
+		}
+		back, archive := one.copied(was), archiveOf(t, two.source, two.work)
+		var errs [2]error
+		start := make(chan struct{})
+		var wait sync.WaitGroup
+		wait.Go(func() {
+			<-start
+			_, errs[0] = back.Run(t.Context(), nil)
+		})
+		wait.Go(func() {
+			<-start
+			_, errs[1] = two.applyArchive(client.ApplyRequest{}, archive)
+		})
+		close(start)
+		wait.Wait()
+		what := fmt.Sprintf("round %d, the apply in %s: %v", round, below, errs)
+		if errs[0] != nil && len(conflictsOf(errs[0])) == 0 || errs[1] != nil && len(conflictsOf(errs[1])) == 0 {
+			t.Fatal(what)
+		}
+		want := "one"
+		if errs[1] == nil {
+			want = "two"
+			first++
+		}
+		if (errs[0] == nil) == (errs[1] == nil) {
+			t.Errorf("%s: either is in the way of the other", what)
+		}
+		for name := range files {
+			both := below == "." || strings.HasPrefix(name, below+"/")
+			got, err := os.ReadFile(filepath.Join(one.source, name))
+			if err != nil || both && string(got) != want || !both && string(got) != "one" {
+				t.Fatalf("%s: %s has %q, %v", what, name, got, err)
+			}
+		}
+		tidy(t, back.Dir)
+		tidy(t, two.job.Dir)
+	}
+	t.Logf("the apply was first in %d rounds", first)
+}
+
 // What a killed job was about to write is written by the next job of that source, of whatever
 // directory, before that looks at it; what it had not decided on is not.
 func TestKilledBeforeAnother(t *testing.T) {
