@@ -2,13 +2,17 @@ package session
 
 import (
 	"context"
+	"errors"
 	"io"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/needs"
+	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // otherMethods are asked while a daemon starts too: they tell what is on record of a session, or
@@ -83,6 +87,50 @@ func TestUnknownSession(t *testing.T) {
 	s := m.liveByID(live.ID)
 	m.forget(s)
 	ask("without an end on record", live.ID)
+	m.adopted(s)
+}
+
+// TestJobsOnUnknownSession: what runs in the background leaves the worktree of such a session alone too,
+// however short a time changes are kept; those of one that is over go.
+func TestJobsOnUnknownSession(t *testing.T) {
+	needs.OpenAt2(t)
+	h, dir := newOverlaid(t)
+	live := h.changed(dir, client.SessionCreate{})
+	over := h.changed(dir, client.SessionCreate{})
+	h.finish(over.ID)
+	h.kill()
+	h.set.Worktrees.Keep = time.Nanosecond
+	m := h.build()
+	before, err := m.cfg.Trees.Get(live.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs := func(when string) {
+		t.Helper()
+		m.Collector.sweep(t.Context())
+		m.trees.RecoverAll(t.Context())
+		m.Usage.countTrees(t.Context())
+		if now, err := m.cfg.Trees.Get(live.ID); err != nil || !reflect.DeepEqual(now, before) || m.cfg.Trees.Bytes(now, now.Upper) < changedBytes {
+			t.Errorf("%s: the tree was %+v and is %+v, %v", when, before, now, err)
+		}
+	}
+	if _, err := m.Collector.GC(t.Context(), root, client.GCRequest{}); codeOfErr(err) != client.CodeOverloaded {
+		t.Errorf("a collection while it starts: %v", err)
+	}
+	jobs("while it starts")
+	if _, err := m.cfg.Trees.Get(over.ID); !errors.Is(err, layers.ErrNone) {
+		t.Errorf("the changes of a session that is over: %v", err)
+	}
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-m.Collector.swept
+	s := m.liveByID(live.ID)
+	if s == nil {
+		t.Fatal("the session was not taken over")
+	}
+	m.forget(s)
+	jobs("without an end on record")
 	m.adopted(s)
 }
 
