@@ -142,7 +142,7 @@ bench-smoke: build ## run the benchmarks once, to see that they run
 	@go run ./bench -smoke
 
 .PHONY: vm-test
-VMTESTS ?= ^(TestFirstConnectionStarts|TestWork)$$
+VMTESTS ?= ^(TestFirstConnectionStarts|TestWork|TestWithoutNetAdmin)$$
 vm-test: build ## see it work on Debian's own kernels and systemd, in virtual machines (minutes)
 	@TOOLD_TEST_STOCK='$(VMTESTS)' TOOLD_TEST_REQUIRE=vm go test -count=1 -v -timeout 90m -run TestStockHost ./test/systemd
 

@@ -2,6 +2,8 @@ package systemd
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,7 +15,7 @@ import (
 // reason, a call over a kill of the daemon, and changes that are taken home, taken back and kept in
 // bounds.
 func TestWork(t *testing.T) {
-	m := socketStarted(t, map[string]string{"/etc/toold/config.toml": "[limits]\nmemory = '128MiB'\npids = 64\n"})
+	m := socketStarted(t, map[string]string{"/etc/toold/config.toml": "[limits]\nmemory = '128MiB'\npids = 64\n[[cache]]\nname = 'notes'\npath = '/caches/notes'\nsize = '48MiB'\n"})
 	m.about()
 	if out := m.run("toolctl", "doctor", "-o", "json"); strings.Contains(out, `"fail"`) {
 		t.Errorf("doctor: %s", out)
@@ -58,8 +60,79 @@ func TestWork(t *testing.T) {
 		t.Errorf("what is there after restore and discard: %s", got)
 	}
 	m.run("toolctl", "session", "rm", "s")
+	m.byDefault()
+	m.fullCache()
 	if out := m.sessionGroups(); out != "" {
 		t.Errorf("cgroups are left:\n%s", out)
+	}
+}
+
+// byDefault has a session of mode overlay change something that asks for no size of its disk, on a host
+// that may have less than the default.
+func (m *machine) byDefault() {
+	m.t.Helper()
+	m.run("toolctl", "session", "create", "--name", "d", "--worktree", "/srv/repo", "--mode", "overlay")
+	var s client.Session
+	must(m.t, json.Unmarshal([]byte(m.run("toolctl", "session", "show", "d", "-o", "json")), &s))
+	m.t.Logf("by default its disk has %s, and its notes are %q", s.Limits.Disk, s.Notes)
+	m.run("toolctl", "call", "d", "bash", bash("echo default >>a"))
+	if got := m.run("toolctl", "diff", "d"); !strings.Contains(got, "+default") {
+		m.t.Errorf("the diff of a session by default: %s", got)
+	}
+	m.run("toolctl", "fork", "d", "--name", "e")
+	if got := m.run("toolctl", "call", "e", "bash", bash("tail -n 1 a")); !strings.Contains(got, "default") {
+		m.t.Errorf("a fork of it has %s", got)
+	}
+	m.run("toolctl", "apply", "d")
+	if got := m.run("tail", "-n", "1", "/srv/repo/a"); got != "default" {
+		m.t.Errorf("its apply has written %q", got)
+	}
+	m.run("toolctl", "session", "rm", "d")
+	m.run("toolctl", "session", "rm", "e")
+}
+
+// fullCache sees that a cache is bounded, whatever the kernel mounts.
+func (m *machine) fullCache() {
+	m.t.Helper()
+	m.run("toolctl", "session", "create", "--name", "c", "--cache", "notes")
+	_, told := m.result("c", "head -c 200M /dev/zero >/caches/notes/big; stat -c 'it has %s' /caches/notes/big")
+	size := int64(-1)
+	if _, rest, ok := strings.Cut(told, "it has "); ok {
+		size, _ = strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+	}
+	if size < 0 || size > 48<<20 || !strings.Contains(told, "No space left on device") {
+		m.t.Errorf("of 200 MiB %d bytes are in a cache of 48: %s", size, told)
+	}
+	if reason, told := m.result("c", "rm /caches/notes/big && echo small >/caches/notes/small && cat /caches/notes/small"); reason != "exit" || !strings.Contains(told, "small") {
+		m.t.Errorf("when there is room again: %s, %s", reason, told)
+	}
+	m.run("toolctl", "session", "rm", "c")
+}
+
+// TestWithoutNetAdmin: where a kernel wants CAP_NET_ADMIN for saying which devices a sandbox may use,
+// and the unit does not give it, doctor and the refusal of a session name it. Elsewhere sessions are made.
+func TestWithoutNetAdmin(t *testing.T) {
+	m := socketStarted(t, map[string]string{"/etc/systemd/system/toold.service.d/less.conf": "[Service]\nCapabilityBoundingSet=~CAP_NET_ADMIN\n"})
+	m.about()
+	host := m.run("sh", "-c", "[ ! -e /sys/fs/cgroup/cgroup.controllers ] || uname -r")
+	var major, minor int
+	_, _ = fmt.Sscanf(host, "%d.%d", &major, &minor) // none with cgroup v1, whose devices are files
+	out, _ := m.try("toolctl", "doctor", "-o", "json")
+	said, err := m.try("toolctl", "session", "create")
+	if major > 6 || major == 6 && minor >= 12 || major == 0 {
+		if err != nil {
+			t.Errorf("kernel %q: %v", host, err)
+		}
+		return
+	}
+	var d client.Doctor
+	must(t, json.Unmarshal([]byte(out), &d))
+	i := slices.IndexFunc(d.Checks, func(c client.Check) bool { return c.Name == "device rules" })
+	if i < 0 || d.Checks[i].Status != client.CheckFail || !strings.Contains(d.Checks[i].Hint, "CAP_NET_ADMIN") {
+		t.Errorf("kernel %q: doctor says %+v", host, d.Checks)
+	}
+	if err == nil || !strings.Contains(err.Error(), "CAP_NET_ADMIN") {
+		t.Errorf("kernel %q: a session: %s, %v", host, said, err)
 	}
 }
 
