@@ -149,6 +149,39 @@ func (w *worker) differing(t *testing.T, dir string) string {
 	return fmt.Sprintf("%s %+v", c.Output, c.Error)
 }
 
+// failedSays sees that a session whose disk has failed says what is lost and what to do, that it writes no
+// more, and that its changes can be looked at, while it lives and when it is over.
+func (r *rig) failedSays(t *testing.T, what, id string, overlay bool) {
+	t.Helper()
+	s, err := r.admin.GetSession(t.Context(), id)
+	must(t, err)
+	notes := strings.Join(s.Notes, "\n")
+	if s.Reason != "disk" || !strings.Contains(notes, "what was written last may be lost") || !strings.Contains(notes, "end it, and go on") {
+		t.Errorf("%s: the reason is %q, the notes are %q", what, s.Reason, notes)
+	}
+	testrig.Eventually(t, "calls are refused for the disk, and not for want of room on the host", func() bool {
+		c := bash(t, r.admin, id, "echo more >>f")
+		if c.Error == nil && !c.IsError {
+			t.Fatalf("%s: it writes to the disk: %+v", what, c)
+		}
+		return c.Error != nil && strings.Contains(c.Error.Message, "disk has failed")
+	})
+	if !overlay {
+		return
+	}
+	look := func(when string) {
+		t.Helper()
+		_, err := r.admin.Changes(t.Context(), id, client.DiffQuery{})
+		if e, answered := errors.AsType[*client.Error](err); err != nil && (!answered || e.Code == client.CodeInternal) {
+			t.Errorf("%s: changes %s: %v", what, when, err)
+		}
+	}
+	look("while it lives")
+	_, err = r.admin.EndSession(t.Context(), id, client.EndOptions{Force: true})
+	must(t, err)
+	look("when it is over")
+}
+
 const homeDir = "/home/tool"
 
 // TestChaosFull: another program fills the disk of the state directory and frees it at random
@@ -265,6 +298,7 @@ func TestChaosFull(t *testing.T) {
 				})
 			}
 			failed++
+			r.failedSays(t, what, w.session, mode == client.WorktreeOverlay)
 			renew(mode)
 		}
 	}

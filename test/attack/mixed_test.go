@@ -147,8 +147,8 @@ mode = "rules"
 	}
 	wait.Go(func() { r.answerAll(ctx) })
 	agent := r.session(t, r.a, client.SessionCreate{Worktree: tree()})
-	said, heard := new(atomic.Int64), new(sync.Map)
-	wait.Go(func() { r.speak(ctx, t, agent.ID, said, heard) })
+	said, shown, heard := new(atomic.Int64), new(atomic.Int64), new(sync.Map)
+	wait.Go(func() { r.speak(ctx, t, agent.ID, said, shown, heard) })
 
 	rounds := testrig.Rounds(20)
 	for range rounds {
@@ -169,7 +169,11 @@ mode = "rules"
 			t.Errorf("%s: the session is %+v, %v", name, s, err)
 		}
 	}
-	summary := []string{fmt.Sprint("mcp ", said.Load())}
+	made, err := r.a.Checkpoints(t.Context(), ids["overlay"])
+	if err != nil || len(made.Items) == 0 && current.program != "runsc" { // which takes none while it runs
+		t.Errorf("checkpoints before calls: %+v, %v", made, err)
+	}
+	summary := []string{fmt.Sprintf("mcp %d, of which %d times progress was shown", said.Load(), shown.Load())}
 	for _, w := range workers {
 		w.check(t, call(t, r.a, w.session, "bash", map[string]any{"command": "cat log"}).Output)
 		summary = append(summary, fmt.Sprintf("%s %d of %d", w.name, w.done, w.asked))
@@ -203,17 +207,22 @@ func (r *rig) answerAll(ctx context.Context) {
 
 // speak makes calls as an agent does: by toolctl mcp, which it starts again when it ends. It counts
 // them, and keeps the numbers of those that it was told have ended well.
-func (r *rig) speak(ctx context.Context, t *testing.T, session string, said *atomic.Int64, heard *sync.Map) {
+func (r *rig) speak(ctx context.Context, t *testing.T, session string, said, shown *atomic.Int64, heard *sync.Map) {
 	for ctx.Err() == nil {
 		cmd := exec.Command(bin.toolctl, "--tenant", "a", "mcp", "--session", session)
 		cmd.Env = append(os.Environ(), "TOOLD_SOCKET="+r.socket)
-		agent, err := mcp.NewClient(&mcp.Implementation{Name: "chaos"}, nil).Connect(ctx, &mcp.CommandTransport{Command: cmd}, nil)
+		// What is shown while a call runs is a stream, which is taken up again when a daemon comes back.
+		agent, err := mcp.NewClient(&mcp.Implementation{Name: "chaos"}, &mcp.ClientOptions{
+			ProgressNotificationHandler: func(context.Context, *mcp.ProgressNotificationClientRequest) { shown.Add(1) },
+		}).Connect(ctx, &mcp.CommandTransport{Command: cmd}, nil)
 		if err != nil {
 			continue // no daemon is there
 		}
 		for ctx.Err() == nil {
 			n := said.Add(1) - 1
-			got, err := agent.CallTool(ctx, &mcp.CallToolParams{Name: "bash", Arguments: map[string]any{"command": fmt.Sprintf("echo %d >>log", n)}})
+			p := &mcp.CallToolParams{Name: "bash", Arguments: map[string]any{"command": fmt.Sprintf("echo %d; sleep 0.0%d; echo %[1]d >>log", n, n%9)}}
+			p.SetProgressToken(n)
+			got, err := agent.CallTool(ctx, p)
 			if err != nil {
 				break
 			}
