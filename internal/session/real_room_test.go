@@ -173,7 +173,7 @@ func TestRealDryRunOfHoles(t *testing.T) {
 	}()
 	disk, err := room.At(h.Dir)
 	a.must(err)
-	takeAllBut(t, h.Dir+"/neighbour", disk, set.HostFree.Of(disk.Size)+160<<20)
+	takeAllBut(t, h.Dir+"/neighbour", disk, set.HostFree.Of(disk.Size)+256<<20) // a writer leaves twice the floor
 	done, least := make(chan struct{}), make(chan int64)
 	go func() {
 		free := int64(math.MaxInt64)
