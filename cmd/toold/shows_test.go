@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -227,6 +228,11 @@ func (i *instance) showsOnly(done *client.Call, says string) {
 	t.Helper()
 	if h, err := c.Ready(t.Context()); err != nil || h.Status != "failing" || !strings.Contains(strings.Join(h.Reasons, "\n"), says) {
 		t.Errorf("ready: %+v, %v", h, err)
+	}
+	if d, err := c.Doctor(t.Context(), false); err != nil || !slices.ContainsFunc(d.Checks, func(k client.Check) bool {
+		return k.Status == client.CheckFail && strings.Contains(k.Detail, says) && strings.Contains(k.Hint, "goes on by itself")
+	}) {
+		t.Errorf("doctor: %+v, %v", d, err)
 	}
 	if all, err := c.ListSessions(t.Context(), client.SessionQuery{}); err != nil || len(all.Items) != 1 {
 		t.Errorf("sessions: %+v, %v", all, err)

@@ -158,6 +158,9 @@ func (dm *daemon) started() error {
 	return nil
 }
 
+// goesOn is what to do for a daemon that only shows.
+const goesOn = "have space freed on the disk of its state directory, or have it made writable; toold goes on by itself then"
+
 // showing refuses what a daemon that only shows (Manager.Show) cannot do.
 func (dm *daemon) showing() error {
 	why := dm.shows.Load()
@@ -165,7 +168,7 @@ func (dm *daemon) showing() error {
 		return nil
 	}
 	return fault.Overloaded.Errorf("toold only shows what is on record: %w", *why).
-		Next("have space freed on the disk of its state directory, or have it made writable; toold goes on by itself then, and sessions have gone on meanwhile")
+		Next(goesOn + ", and sessions have gone on meanwhile")
 }
 
 // driver gives the driver that a session was made with.

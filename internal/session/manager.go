@@ -304,7 +304,11 @@ func (m *Manager) Checks(ctx context.Context) (checks []client.Check) {
 		checks = append(checks, c)
 	}
 	_, phase := m.phase()
-	add("takes work", "it has taken over the sessions of the last run", phase, "wait until toolctl ready says ok")
+	hint := "wait until toolctl ready says ok"
+	if m.shows.Load() != nil {
+		hint = goesOn
+	}
+	add("takes work", "it has taken over the sessions of the last run", phase, hint)
 	const fine = "the disk of the state directory has as much as must stay free"
 	least := m.settings.Load().MinFree
 	free, enough, err := m.room(ctx)

@@ -85,6 +85,16 @@ func TestDoctorWhileNotReady(t *testing.T) {
 			t.Errorf("ready says %+v, doctor %q", r, d)
 		}
 	}
+	m.state.Store(int32(managerStarting))
+	m.Show(errors.New("no space left on device"))
+	r := m.Ready(t.Context())
+	if d := reasonsOf(m); r.Status != "failing" || !slices.Equal(d, r.Reasons) || !strings.Contains(d[0], "only what is on record is shown: no space left on device") {
+		t.Errorf("where it only shows, ready says %+v, doctor %q", r, d)
+	}
+	if i := slices.IndexFunc(m.Checks(t.Context()), func(c client.Check) bool { return c.Hint == goesOn }); i < 0 {
+		t.Errorf("where it only shows, doctor does not say what to do: %+v", m.Checks(t.Context()))
+	}
+	m.shows.Store(nil)
 	m.state.Store(int32(managerReady))
 }
 
