@@ -266,6 +266,7 @@ func TestRealTreeKilled(t *testing.T) {
 	r := newTreeRig(t, newRealHouse(t))
 	r.prepared()
 	r.unmounted()
+	r.olderDatabase()
 	r.killed(append(slices.Clone(treeOps), treeMerge, treeBeside))
 	r.killedInApply()
 	r.killedOver(5*stride()-4, true)
@@ -313,6 +314,7 @@ func TestRealTreeKilledDocker(t *testing.T) {
 	r.stride = rareStride() // to make a session takes seconds
 	r.prepared()
 	r.unmounted()
+	r.olderDatabase()
 	ops := append(slices.Clone(treeOps), treeBeside)
 	if stride() == 1 {
 		ops = append(ops, treeMerge)
