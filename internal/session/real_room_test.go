@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/cache"
@@ -176,12 +177,13 @@ func TestRealDryRunOfHoles(t *testing.T) {
 	takeAllBut(t, h.Dir+"/neighbour", disk, set.HostFree.Of(disk.Size)+256<<20) // a writer leaves twice the floor
 	done, least := make(chan struct{}), make(chan int64)
 	go func() {
-		free := int64(math.MaxInt64)
+		free, each := int64(math.MaxInt64), time.NewTicker(time.Millisecond)
+		defer each.Stop()
 		for over := false; !over; {
 			select {
 			case <-done:
 				over = true
-			default:
+			case <-each.C:
 			}
 			if now, err := room.At(h.Dir); err == nil {
 				free = min(free, now.Free)
