@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/call/errand"
@@ -86,6 +88,61 @@ func TestDiff(t *testing.T) {
 		if said, ok := errors.AsType[*run.Error](err); !ok || said.Code != run.CodeInvalidInput && said.Code != run.CodeInvalidPath {
 			t.Errorf("%+v: %v", q, err)
 		}
+	}
+}
+
+// TestDiffUnmounted: where what a worktree is compared with is mounted and the worktree is not, nothing of
+// it has been removed.
+func TestDiffUnmounted(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root mounts")
+	}
+	r := newRig(t, run.Diff{}, run.DiffTouched{}, run.Revert{})
+	c, _ := r.connect(r.hello())
+	e := &errand.Errand{Conn: c, NewID: newIDs()}
+	base := filepath.Join(filepath.Dir(r.dir), "tree/base")
+	if err := errors.Join(os.MkdirAll(base, 0o755), os.WriteFile(base+"/kept", []byte("x\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	mount := func(dir string) {
+		t.Helper()
+		if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+			t.Skipf("nothing can be mounted here: %v", err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	look := func() (files int, err error) {
+		got, err := e.TreeChanges(t.Context(), client.DiffQuery{})
+		if err == nil {
+			files = got.Files
+		}
+		return files, err
+	}
+	if files, err := look(); err != nil || files != 1 { // of none that is mounted
+		t.Errorf("%d changes, %v", files, err)
+	}
+	mount(base)
+	_, err := look()
+	if said, ok := errors.AsType[*run.Error](err); !ok || said.Code != run.CodeSandboxFailed {
+		t.Errorf("the list of a worktree that is not mounted: %v", err)
+	}
+	_, err = e.TreeDiff(t.Context(), run.DiffQuery{Format: treediff.Archive}, 0, new(bytes.Buffer))
+	if said, ok := errors.AsType[*run.Error](err); !ok || said.Code != run.CodeSandboxFailed {
+		t.Errorf("the archive of a worktree that is not mounted: %v", err)
+	}
+	if _, err := e.TreeRevert(t.Context(), []string{"kept"}, ""); err == nil {
+		t.Error("a file was put back into what is not the worktree")
+	}
+	if left, err := os.ReadDir(r.dir); err != nil || len(left) > 0 {
+		t.Errorf("there are %v, %v", left, err)
+	}
+	mount(r.dir)
+	if files, err := look(); err != nil || files != 1 {
+		t.Errorf("mounted: %d changes, %v", files, err)
 	}
 }
 
