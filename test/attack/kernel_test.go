@@ -422,6 +422,9 @@ func heldOutside(t *testing.T, s *scene, kind string) (bytes int64, reason strin
 		must(t, err)
 		return x.Usage.MemoryBytes
 	}
+	if c := bash(t, s.a, session.ID, "echo kept >/tmp/kept"); c.IsError || c.Error != nil {
+		t.Errorf("%s: %+v", kind, c)
+	}
 	before, now := used(), int64(0)
 	peak := watchHost(t, session.ID)
 	x, err := s.a.CreateCall(t.Context(), session.ID, client.CallCreate{
@@ -464,6 +467,11 @@ func heldOutside(t *testing.T, s *scene, kind string) (bytes int64, reason strin
 	}
 	if held < 0 && reason != "memory" {
 		t.Errorf("%s: the probe ended before it was done: %q", kind, x.Output)
+	}
+	if reason != "" { // what is not what filled the memory stays
+		if c := bash(t, s.a, session.ID, "cat /tmp/kept"); c.Output != "kept\n" {
+			t.Errorf("%s: after the call was ended /tmp has %q, %+v", kind, c.Output, c.Error)
+		}
 	}
 	t.Logf("%s: %d KiB are held, %d of them counted for nobody; ended for %q; the host had %d KiB more of sockets and locks at most that nobody counts, whoever's they were",
 		kind, held>>10, bytes>>10, reason, peak()>>10)
