@@ -284,6 +284,9 @@ func TestRealSmallHost(t *testing.T) {
 	if c, err := b.m.trees.Changes(t.Context(), owner, "small", client.DiffQuery{}); err != nil || c.Files != 1 {
 		t.Errorf("changes: %+v, %v", c, err)
 	}
+	if patch, _ := (&applyRig{t, b.m, src}).patch("small", client.DiffQuery{}); !strings.Contains(string(patch), "+one\n") {
+		t.Errorf("the patch has %q", patch)
+	}
 	if _, err := b.m.trees.Fork(t.Context(), owner, "small", client.ForkRequest{Name: "fork"}); err != nil {
 		t.Error(err)
 	}
