@@ -146,9 +146,22 @@ mode = "rules"
 		})
 	}
 	wait.Go(func() { r.answerAll(ctx) })
-	agent := r.session(t, r.a, client.SessionCreate{Worktree: tree()})
-	said, shown, heard := new(atomic.Int64), new(atomic.Int64), new(sync.Map)
-	wait.Go(func() { r.speak(ctx, t, agent.ID, said, shown, heard) })
+	speakers := map[string]*speaker{}
+	for name, connect := range map[string]func(session string) mcp.Transport{
+		"mcp": func(session string) mcp.Transport {
+			cmd := exec.Command(bin.toolctl, "--tenant", "a", "mcp", "--session", session)
+			cmd.Env = append(os.Environ(), "TOOLD_SOCKET="+r.socket)
+			return &mcp.CommandTransport{Command: cmd}
+		},
+		"mcp by http": func(session string) mcp.Transport {
+			endpoint, h := client.New(client.Options{Socket: r.socket, Tenant: "a"}).MCP(session)
+			return &mcp.StreamableClientTransport{Endpoint: endpoint, HTTPClient: h, DisableStandaloneSSE: true, MaxRetries: -1}
+		},
+	} {
+		a := &speaker{session: r.session(t, r.a, client.SessionCreate{Worktree: tree()}).ID, connect: connect}
+		speakers[name] = a
+		wait.Go(func() { a.speak(ctx) })
+	}
 
 	rounds := testrig.Rounds(20)
 	for range rounds {
@@ -160,7 +173,10 @@ mode = "rules"
 	stop()
 	wait.Wait()
 
-	ids := map[string]string{"mcp": agent.ID}
+	ids := map[string]string{}
+	for name, a := range speakers {
+		ids[name] = a.session
+	}
 	for _, w := range workers {
 		ids[w.name] = w.session
 	}
@@ -173,7 +189,7 @@ mode = "rules"
 	if err != nil || len(made.Items) == 0 && current.program != "runsc" { // which takes none while it runs
 		t.Errorf("checkpoints before calls: %+v, %v", made, err)
 	}
-	summary := []string{fmt.Sprintf("mcp %d, of which %d times progress was shown", said.Load(), shown.Load())}
+	var summary []string
 	for _, w := range workers {
 		w.check(t, call(t, r.a, w.session, "bash", map[string]any{"command": "cat log"}).Output)
 		summary = append(summary, fmt.Sprintf("%s %d of %d", w.name, w.done, w.asked))
@@ -181,12 +197,15 @@ mode = "rules"
 			t.Errorf("%s: no call ended well", w.name)
 		}
 	}
-	log := bash(t, r.a, agent.ID, "cat log").Output
-	for n := range said.Load() {
-		_, well := heard.Load(n)
-		if got := strings.Count("\n"+log, fmt.Sprintf("\n%d\n", n)); got > 1 || well && got != 1 {
-			t.Errorf("mcp: call %d, which ended well: %t, wrote %d lines", n, well, got)
+	for name, a := range speakers {
+		log := bash(t, r.a, a.session, "cat log").Output
+		for n := range a.said.Load() {
+			_, well := a.heard.Load(n)
+			if got := strings.Count("\n"+log, fmt.Sprintf("\n%d\n", n)); got > 1 || well && got != 1 {
+				t.Errorf("%s: call %d, which ended well: %t, wrote %d lines", name, n, well, got)
+			}
 		}
+		summary = append(summary, fmt.Sprintf("%s %d, of which %d times progress was shown", name, a.said.Load(), a.shown.Load()))
 	}
 	t.Logf("%d kills, calls that ended well: %s", rounds, strings.Join(summary, ", "))
 }
@@ -205,21 +224,27 @@ func (r *rig) answerAll(ctx context.Context) {
 	}
 }
 
-// speak makes calls as an agent does: by toolctl mcp, which it starts again when it ends. It counts
-// them, and keeps the numbers of those that it was told have ended well.
-func (r *rig) speak(ctx context.Context, t *testing.T, session string, said, shown *atomic.Int64, heard *sync.Map) {
+// speaker makes calls as an agent does, by MCP.
+type speaker struct {
+	session     string
+	connect     func(session string) mcp.Transport
+	said, shown atomic.Int64 // calls, and how often progress of one was shown
+	heard       sync.Map     // the numbers of those that it was told have ended well
+}
+
+// speak begins anew when its connection ends.
+func (a *speaker) speak(ctx context.Context) {
 	for ctx.Err() == nil {
-		cmd := exec.Command(bin.toolctl, "--tenant", "a", "mcp", "--session", session)
-		cmd.Env = append(os.Environ(), "TOOLD_SOCKET="+r.socket)
-		// What is shown while a call runs is a stream, which is taken up again when a daemon comes back.
+		// What is shown while a call runs is a stream, which is cut off with the daemon.
 		agent, err := mcp.NewClient(&mcp.Implementation{Name: "chaos"}, &mcp.ClientOptions{
-			ProgressNotificationHandler: func(context.Context, *mcp.ProgressNotificationClientRequest) { shown.Add(1) },
-		}).Connect(ctx, &mcp.CommandTransport{Command: cmd}, nil)
-		if err != nil {
-			continue // no daemon is there
+			ProgressNotificationHandler: func(context.Context, *mcp.ProgressNotificationClientRequest) { a.shown.Add(1) },
+		}).Connect(ctx, a.connect(a.session), nil)
+		if err != nil { // no daemon is there
+			time.Sleep(5 * time.Millisecond)
+			continue
 		}
 		for ctx.Err() == nil {
-			n := said.Add(1) - 1
+			n := a.said.Add(1) - 1
 			p := &mcp.CallToolParams{Name: "bash", Arguments: map[string]any{"command": fmt.Sprintf("echo %d; sleep 0.0%d; echo %[1]d >>log", n, n%9)}}
 			p.SetProgressToken(n)
 			got, err := agent.CallTool(ctx, p)
@@ -227,7 +252,7 @@ func (r *rig) speak(ctx context.Context, t *testing.T, session string, said, sho
 				break
 			}
 			if !got.IsError {
-				heard.Store(n, true)
+				a.heard.Store(n, true)
 			}
 		}
 		_ = agent.Close()
