@@ -261,14 +261,17 @@ func TestChaosTrees(t *testing.T) {
 		if c := bash(t, r.admin, x.ID, fmt.Sprintf("echo %d >f%d; mkdir -p d; echo %[1]d >d/g; echo %[1]d >/caches/notes/a && cp /caches/notes/a /caches/notes/b; cat kept", round, round%5)); c.Output != "kept\n" {
 			t.Fatalf("%s: before it: %+v", what, c)
 		}
-		asked, tree, text := x.ID, "", fmt.Sprint(round)
-		if q.over {
+		asked, tree, text, within := x.ID, "", fmt.Sprint(round), 30*time.Millisecond
+		if q.over { // a sandbox is made for most of it, which takes its time
 			asked, tree = r.overSession(t, text)
+			if within *= 10; current.program == "runsc" {
+				within *= 8
+			}
 		}
 		done := make(chan error, 1)
 		c := client.New(client.Options{Socket: r.socket, HTTPTimeout: patience})
 		go func() { done <- do(context.Background(), c, asked) }()
-		time.Sleep(time.Duration(random.IntN(30_000)) * time.Microsecond)
+		time.Sleep(time.Duration(random.Int64N(int64(within))))
 		r.kill(t)
 		if err := <-done; errors.Is(err, errDeletes) {
 			t.Errorf("%s, as it was killed: %v", what, err)
@@ -335,7 +338,9 @@ func (r *rig) endOthers(t *testing.T, but string) {
 	for _, s := range list.Items {
 		if s.ID != but {
 			_, err := r.admin.EndSession(t.Context(), s.ID, client.EndOptions{Force: true, Discard: true})
-			must(t, err)
+			if e, answered := errors.AsType[*client.Error](err); err != nil && (!answered || e.Code != client.CodeNotFound) {
+				t.Errorf("end %s: %v", s.ID, err)
+			}
 		}
 	}
 }
