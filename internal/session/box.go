@@ -236,6 +236,9 @@ func (b box) adopt(ctx context.Context, s *Session) error {
 	case client.SessionEnding:
 		return errors.New(s.row.Reason)
 	}
+	if s.row.Internal {
+		return errors.New("the daemon stopped while it was used for a request")
+	}
 	if b.roster.leases.Lost(s.row.UIDBase) {
 		return errors.New("another daemon has its range of host uids: that took it while no daemon ran, or this state directory is a copy of that one's, whose sessions live on")
 	}

@@ -245,7 +245,7 @@ func (l *life) newRow(pl *plan) store.Session {
 	r.Env, r.Limits = namesOnly(r.Env), pl.asked // what was filled in is nobody's wish
 	return store.Session{
 		Session: v, Request: r, OwnerUID: p.UID, Incarnation: hex.EncodeToString(random[:16]), Nonce: random[16:],
-		Until: until, Born: steady.Now().In(0), HomeDisk: pl.homeDisk, CachePlaces: pl.caches.places, Sources: pl.sources, LeaseStart: pl.start, TokenHash: pl.hash, KeyHash: pl.keyHash, Shell: l.settings.Load().Shell,
+		Until: until, Born: steady.Now().In(0), Internal: pl.seed.Internal, HomeDisk: pl.homeDisk, CachePlaces: pl.caches.places, Sources: pl.sources, LeaseStart: pl.start, TokenHash: pl.hash, KeyHash: pl.keyHash, Shell: l.settings.Load().Shell,
 	}
 }
 

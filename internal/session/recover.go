@@ -9,6 +9,7 @@ import (
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // adopt takes over one session, or ends it. Its error is one of the store, or of the disk that
@@ -28,7 +29,13 @@ func (l *life) adopt(ctx context.Context, row store.Session) error {
 		return err // a daemon that has room goes on with it
 	}
 	if err != nil {
-		return l.bury(ctx, s, err.Error())
+		err := l.bury(ctx, s, err.Error())
+		if row.Internal { // what it has written is nobody's
+			if ferr := l.trees.Forget(ctx, s.id); !errors.Is(ferr, layers.ErrNone) {
+				err = errors.Join(err, ferr)
+			}
+		}
+		return err
 	}
 	s.Killed() // what was counted before is not held against later calls
 	if err := s.calls.TakeUp(ctx, w.Calls); err != nil {
@@ -70,7 +77,7 @@ func (l *life) takeOver(ctx context.Context, s *Session) (*agent.Welcome, error)
 // bury ends a session that cannot go on, with its calls.
 func (l *life) bury(ctx context.Context, s *Session, why string) error {
 	e := ending{state: client.SessionLost, reason: why, force: true, keep: true}
-	if s.row.State == client.SessionEnding {
+	if s.row.State == client.SessionEnding || s.row.Internal {
 		e.state, e.keep = client.SessionEnded, s.row.Keep
 	}
 	s.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/needs"
+	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -132,6 +133,43 @@ func TestJobsOnUnknownSession(t *testing.T) {
 	m.forget(s)
 	jobs("without an end on record")
 	m.adopted(s)
+}
+
+// TestHelpersEndWithTheirDaemon: a session of the daemon's own, in which it worked on the changes of
+// another one, is over for the next daemon, which has nobody who waits for it; what it wrote is nobody's.
+func TestHelpersEndWithTheirDaemon(t *testing.T) {
+	needs.OpenAt2(t)
+	h, dir := newOverlaid(t)
+	s := h.changed(dir, client.SessionCreate{})
+	tree, err := h.trees.Get(s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var helpers []string
+	for _, look := range []bool{true, false} {
+		r := client.SessionCreate{Worktree: client.Worktree{Source: dir, Mode: client.WorktreeOverlay}}
+		v, _, err := overlaid{h.m}.Begin(t.Context(), mounter, r, trees.Seed{From: tree, Look: look, Internal: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if helpers = append(helpers, v.ID); h.host.box(v.ID) == nil {
+			t.Fatal("it has no sandbox")
+		}
+	}
+	h.kill()
+	<-h.open().Collector.swept
+	for _, id := range helpers {
+		v, err := h.m.Get(t.Context(), mounter, id)
+		if err != nil || v.State != client.SessionEnded || h.host.box(id) != nil || h.has(id) {
+			t.Errorf("of %s there is a sandbox: %t, a tree: %t; it is %+v, %v", id, h.host.box(id) != nil, h.has(id), v, err)
+		}
+	}
+	if v, err := h.m.Get(t.Context(), mounter, s.ID); err != nil || v.State != client.SessionReady || !h.has(s.ID) {
+		t.Errorf("the session that they were for is %+v, %v", v, err)
+	}
+	if left, err := h.m.Collector.GC(t.Context(), root, client.GCRequest{DryRun: true}); err != nil || len(left) > 0 {
+		t.Errorf("left is %+v, %v", left, err)
+	}
 }
 
 // argument is a value with which a request is well formed.

@@ -60,6 +60,9 @@ type Session struct {
 	KeyHash []byte `json:"key_hash,omitempty"`
 	// Lacks are the tools that its agent, of an older toold, has not.
 	Lacks []string `json:"lacks,omitempty"`
+	// Internal says that the daemon made it for a request of somebody's, with which it ends. false in rows of
+	// earlier versions.
+	Internal bool `json:"internal,omitempty"`
 	// Tasks is the agent's list of tasks.
 	Tasks Tasks `json:"tasks,omitzero"`
 	// TokenHash is the SHA-256 of the bearer token, nil without one.
