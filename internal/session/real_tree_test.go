@@ -189,6 +189,8 @@ func (r *treeRig) besides(m *Manager, killed string) {
 		}
 		r.seen[s.ID] = true
 		switch {
+		case s.Labels["toold/for"] != "" && s.State != client.SessionEnded:
+			t.Errorf("%s: a helper of the daemon that was killed is %s", killed, s.State)
 		case s.State == client.SessionReady:
 			if c := realCall(t, m, s.ID, "bash", object{"command": "echo one >one; cat one"}); c.Output != "one\n" {
 				t.Errorf("%s: in a session that is ready: %+v", killed, c)
