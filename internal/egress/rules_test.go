@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -107,9 +108,22 @@ var names = map[string]string{feeding: "12.0.0.6", "a.example": "93.184.216.34",
 // feeding is the host of a far side that speaks first.
 const feeding = "feed.example"
 
-const tlsPort = 443
+var casePorts = []uint16{80, 8080, 443, 9000}
 
-var casePorts = []uint16{80, 8080, tlsPort, 9000}
+// tlsPorts are those of [network] tls in random rules.
+var tlsPorts = []string{"", "", "9000", "8080, 9000", "80"}
+
+// tlsOf are the ports that the first lines of random rules name so.
+func tlsOf(text string) (ports []uint16) {
+	_, list, _ := strings.Cut(text, "tls = [")
+	list, _, _ = strings.Cut(list, "]")
+	for p := range strings.SplitSeq(list, ", ") {
+		if n, err := strconv.ParseUint(p, 10, 16); err == nil {
+			ports = append(ports, uint16(n))
+		}
+	}
+	return ports
+}
 
 // pick is one of a list.
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
@@ -128,7 +142,7 @@ func randomRules(r *rand.Rand) string {
 			fmt.Fprintf(&b, "%q = %q\n", pattern, action)
 		}
 	}
-	b.WriteString("[permission.network]\n")
+	fmt.Fprintf(&b, "[network]\ntls = [%s]\n[permission.network]\n", pick(r, tlsPorts...))
 	if r.IntN(3) > 0 {
 		add("*:*", "allow")
 	}
@@ -221,14 +235,13 @@ func (c *try) passes(s laws, i int, read bool) bool {
 	if !read && c.unread(s) {
 		return c.connects(s)
 	}
-	return err == nil && c.connects(s) && s.allows(policy.HTTP(q)) && (!tls || c.way == "proxy")
+	return err == nil && c.connects(s) && s.allows(policy.HTTP(q))
 }
 
 // reads says how the place is read, and whether nothing but HTTP, or nothing but TLS, passes there.
 func (c *try) reads(s laws) (how policy.Reading, only, tls bool) {
 	how = s.Reads(c.endpoint())
-	tls = c.port == tlsPort && !how.ByPort
-	return how, !tls && (how.Only || c.port == 80), tls
+	return how, !how.OnlyTLS && (how.Only || c.port == 80), how.OnlyTLS
 }
 
 // unread says whether nobody looks at what the connection carries, as no rule could be about it.
@@ -241,6 +254,12 @@ func (c *try) unread(s laws) bool {
 func (c *try) looked(s laws) bool {
 	read, only, tls := c.reads(s)
 	return c.way == "proxy" || only || tls || read.Requests || read.TLS != nil
+}
+
+// named says whether nothing but TLS passes, to the name that was asked for.
+func (c *try) named(s laws) bool {
+	_, _, tls := c.reads(s)
+	return tls && c.way != "proxy"
 }
 
 // feeds are connections of far sides that say something when a test wants it.
@@ -360,9 +379,7 @@ func (v *conversation) send(hello string, i int) bool {
 	text := "\x01binary\r\n\r\n" // which a server that waits for a request refuses at once
 	switch v.c.what {
 	case "tls":
-		if text = hello; v.c.port == 80 {
-			text += "\r\n\r\n"
-		}
+		text = hello
 	case "http":
 		method, path, _ := strings.Cut(v.c.texts[i], " ")
 		url := path
@@ -413,6 +430,9 @@ func TestExplainedIsWhatHappens(t *testing.T) {
 		text = randomRules(random)
 		s.Stack = stackOf(t, text)
 		rules.set(s.Stack)
+		if err := r.net.SetPorts(casePorts, tlsOf(text)); err != nil {
+			t.Fatal(err)
+		}
 		return text, s
 	}
 	var passed, cut, ended, late, differ int
@@ -459,8 +479,8 @@ func TestExplainedIsWhatHappens(t *testing.T) {
 				r.net.Rejudge()
 			}
 			want := c.passes(s, 1, !unread)
-			if s != before && (!looked && c.looked(s) || unread && !c.unread(s)) {
-				want = false // what it carries was not looked at
+			if s != before && (!looked && c.looked(s) || unread && !c.unread(s) || !c.named(before) && c.named(s)) {
+				want = false // what it carries was not looked at, or not to which name it is
 			}
 			if !want {
 				cut++

@@ -141,7 +141,7 @@ func (p *parser) lintBare(rules []*rule) {
 // lintRequests warns of rules about requests that cannot be kept as they are written.
 func (p *parser) lintRequests(rules []*rule) {
 	for _, r := range rules {
-		for _, doubt := range r.doubts() {
+		for _, doubt := range r.doubts(p.set.tls) {
 			p.warn(r.line, "%s", doubt)
 		}
 	}
@@ -152,15 +152,16 @@ func (p *parser) lintRequests(rules []*rule) {
 func Doubts(rules []Rule) []string {
 	var all []string
 	for _, r := range rules {
-		for _, doubt := range compile(r).doubts() {
+		for _, doubt := range compile(r).doubts(nil) {
 			all = append(all, r.Source+": "+doubt)
 		}
 	}
 	return all
 }
 
-// doubts are what a rule about requests cannot do as it is written.
-func (r *rule) doubts() []string {
+// doubts are what a rule about requests cannot do as it is written, where these ports besides 443 are
+// TLS's.
+func (r *rule) doubts(tls []uint16) []string {
 	if r.outward == nil || r.outward.http == nil {
 		return nil
 	}
@@ -171,8 +172,8 @@ func (r *rule) doubts() []string {
 		all = append(all, r.label+" is about https, whose requests cannot be read: its hosts are refused as a whole there; write a rule of network for the host, or http:// for plain HTTP")
 	case alone:
 		all = append(all, r.label+" is about https, whose requests cannot be read: it allows nothing by itself; a rule of network opens the host")
-	case p.PlainPort() == 443:
-		all = append(all, r.label+" is about plain HTTP on port 443: nothing else passes there then, and so no https")
+	case onlyTLS(tls, p.PlainPort()):
+		all = append(all, fmt.Sprintf("%s is about plain HTTP on port %d: nothing else passes there then, and so no https", r.label, p.PlainPort()))
 	}
 	if err := p.Spelling(); err != nil {
 		doubt := fmt.Sprintf("%s: %v", r.label, err)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -229,6 +230,9 @@ type Reading struct {
 	// TLS too.
 	Only, ByPort bool
 	Rule         string
+	// OnlyTLS: it is a port on which nothing but TLS passes, to the name that was asked for, whatever
+	// Only says.
+	OnlyTLS bool
 	// TLS is the verdict on TLS there, nil where the rules say nothing of it: what a rule for
 	// https asks or denies cannot be told apart.
 	TLS *Verdict
@@ -254,7 +258,25 @@ func (s *Stack) Reads(e endpoint.Endpoint) Reading {
 	if r := s.unread(e); r != nil {
 		all.TLS = &Verdict{Action: Deny, Rule: r.Source, Pattern: r.label, Reason: reasonUnread}
 	}
+	all.OnlyTLS = onlyTLS(s.tls, e.Port) && !all.ByPort
 	return all
+}
+
+// onlyTLS reports whether a port is 443 or one of those that [network] tls names.
+func onlyTLS(named []uint16, port uint16) bool { return port == 443 || slices.Contains(named, port) }
+
+// tlsOf are the ports that a table [network] names as those of TLS. What is wrong with it is for
+// those to say who read the rest of it.
+func tlsOf(raw any) []uint16 {
+	table, _ := raw.(map[string]any)
+	list, _ := table["tls"].([]any)
+	var ports []uint16
+	for _, v := range list {
+		if n, ok := v.(int64); ok && n > 0 && n <= math.MaxUint16 {
+			ports = append(ports, uint16(n))
+		}
+	}
+	return ports
 }
 
 // layers are the list, and the rules of each ceiling.
@@ -295,21 +317,30 @@ func unreadIn(rules []*rule, e endpoint.Endpoint) *rule {
 }
 
 // closes is the decision about a connection on which nothing but https passes, where that may
-// not. On other ports it is seen when the connection begins (see Reading).
+// not, and about a plain request where nothing but TLS passes. On other ports it is seen when the
+// connection begins (see Reading).
 func (s *Stack) closes(q *Request) (decision, bool) {
-	if q.to == nil || q.dialled || q.written {
-		return decision{}, false
+	switch {
+	case q.dialled || q.written:
+	case q.http != nil && q.http.Scheme == "http" && onlyTLS(s.tls, q.http.Port):
+		if _, byPort := s.only(q.http.Endpoint); !byPort {
+			return unreadable(rulePorts, reasonTLS), true
+		}
+	case q.to != nil:
+		r := s.unread(*q.to)
+		if r == nil {
+			break
+		}
+		_, alone := r.outward.http.HTTPS()
+		if onlyTLS(s.tls, q.to.Port) || alone && r.outward.http.Names("https", *q.to) {
+			return unreadable(r, reasonUnread), true
+		}
 	}
-	r := s.unread(*q.to)
-	if r == nil {
-		return decision{}, false
-	}
-	_, alone := r.outward.http.HTTPS()
-	if q.to.Port != 443 && (!alone || !r.outward.http.Names("https", *q.to)) {
-		return decision{}, false
-	}
-	return unreadable(r, reasonUnread), true
+	return decision{}, false
 }
+
+// rulePorts stands for the setting that makes a port one of TLS.
+var rulePorts = &rule{Rule: Rule{Source: "[network] tls", Action: Deny}}
 
 func unreadable(r *rule, reason string) decision {
 	return decision{action: Deny, rule: r, reason: Join(r.Reason, reason), layer: layerRules, unread: true}
@@ -317,6 +348,7 @@ func unreadable(r *rule, reason string) decision {
 
 const (
 	reasonOnly   = "nothing but HTTP that can be read passes there ([network] tls names ports of TLS)"
+	reasonTLS    = "nothing but TLS passes on that port, unless a rule of http has its number (http://HOST:PORT/)"
 	reasonPasses = "requests by https cannot be read: it passes where network allows the connection"
 )
 
@@ -331,9 +363,9 @@ func (s *Stack) byHTTPS(q *Request) (decision, bool) {
 		return unreadable(r, reasonUnread), true
 	}
 	switch r, byPort := s.only(e); {
-	case r != nil && (byPort || e.Port != 443):
+	case r != nil && (byPort || !onlyTLS(s.tls, e.Port)):
 		return unreadable(r, reasonOnly), true
-	case e.Port == 80:
+	case e.Port == 80 && !onlyTLS(s.tls, e.Port):
 		return decision{action: Deny, reason: reasonOnly, layer: layerRules, unread: true}, true
 	}
 	return decision{action: Allow, reason: reasonPasses, layer: layerRules, unread: true}, true

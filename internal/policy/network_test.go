@@ -599,3 +599,61 @@ func TestHTTPSIsNotRead(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 }
+
+// TestPortsOfTLS: the ports of [network] tls are as 443 for all that is explained.
+func TestPortsOfTLS(t *testing.T) {
+	const rules = `[network]
+tls = [8443, 80, 8444]
+[permission.network]
+"*:*" = "allow"
+[permission.http]
+"* http://only.example:*/*" = "allow"
+"* http://plain.example:8443/*" = "ask"
+"* https://*:*/closed*" = "deny"
+"* https://open.example:*/*" = "allow"
+`
+	set, err := Parse("rules.toml", []byte(rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := set.Warnings(); len(w) != 3 || w[0].Line != 7 || !strings.Contains(w[0].Message, "plain HTTP on port 8443") {
+		t.Errorf("%v", w)
+	}
+	s, err := set.Stack("build", "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const setting = "deny [network] tls"
+	for text, want := range map[string]string{
+		"http GET http://only.example:8443/":   setting, // nothing but TLS passes there
+		"http GET http://only.example/":        setting,
+		"http GET http://open.example:443/":    setting,
+		"http GET http://open.example:9000/":   "allow default",
+		"http GET http://plain.example:8443/":  "ask rules.toml:7", // the rule has the port's number
+		"http GET https://plain.example:8443/": "deny rules.toml:8",
+		"http GET https://open.example:8443/":  "allow default",
+		"http GET https://open.example:80/":    "allow default",
+		"network a.example:8443":               "deny rules.toml:8",
+		"network a.example:80":                 "deny rules.toml:8",
+		"network open.example:9000":            "allow rules.toml:4",
+		"network open.example:8444":            "allow rules.toml:4",
+	} {
+		permission, what, _ := strings.Cut(text, " ")
+		q := requestOf(permission, what)
+		e := s.Explain([]Request{q})[0]
+		if got := e.Action + " " + e.Rule; got != want || string(s.JudgeOne(&q).Action) != e.Action {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	for text, want := range map[string]bool{"a.example:80": true, "a.example:443": true, "a.example:8444": true, "a.example:9000": false, "plain.example:8443": false} {
+		e, _ := endpoint.Parse(text)
+		if got := s.Reads(e).OnlyTLS; got != want {
+			t.Errorf("%s: nothing but TLS passes: %t", text, got)
+		}
+	}
+	// A file that an earlier version took loads.
+	set, err = Parse("rules.toml", []byte(rules+"[[test]]\ntool = \"http\"\ninput = { request = \"GET http://open.example:8444/\" }\nexpect = \"allow\"\n"))
+	if err != nil || !strings.Contains(fmt.Sprint(set.Warnings()), "nothing but TLS passes") {
+		t.Errorf("%v", err)
+	}
+}

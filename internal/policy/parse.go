@@ -19,14 +19,15 @@ const (
 
 // Sections are the top level keys of a configuration that are not policy's. Parse
 // leaves them alone, so that it takes a whole config.toml as well as a file of
-// rules alone. Of tenants it reads the permission and the profiles.
+// rules alone. Of tenants it reads the permission and the profiles, of network the
+// ports of TLS.
 var Sections = []string{
 	"daemon", "metrics", "sandbox", "limits", "worktrees", "network", "truncate", "tools",
 	"doom_loop", "approvals", "audit", "hook", "cache", "budget", "admin", "mcp", "mcp_server", "skills",
 }
 
 // Parse reads the policy of a configuration: the sections permission, profile,
-// rule and test, and of tenants permission and profiles. name stands for the
+// rule and test, of tenants permission and profiles, of network the ports of TLS. name stands for the
 // text in messages and in the sources of rules. The error is a *tomltext.Error
 // with every problem, failed tests included; a syntax error stands alone.
 func Parse(name string, text []byte) (*Set, error) {
@@ -102,6 +103,8 @@ func (p *parser) document() {
 			p.problem(n, "%s has no place here: only permission and rule do", tomltext.Dotted(n.Name))
 		case n.Name == "test":
 			p.each(n, raw, p.expectation)
+		case n.Name == "network":
+			p.set.tls = tlsOf(raw)
 		case n.Name == "profile":
 			p.named(n, raw, p.profile)
 		case n.Name == "tenant":

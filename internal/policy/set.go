@@ -25,7 +25,8 @@ type Set struct {
 	tenantProfiles map[string][]string
 	warnings       []tomltext.Problem
 	unmet          []tomltext.Problem
-	tests          int // that were tried
+	tests          int      // that were tried
+	tls            []uint16 // of [network]
 }
 
 // scopedRule is a rule for some profiles, or of the ceiling of some tenants.
@@ -99,7 +100,7 @@ func profileError(profile, tenant string, exists bool, may []string) error {
 
 func (s *Set) stack(profile, tenant string) *Stack {
 	p := s.profiles[profile]
-	st := &Stack{list: slices.Concat(s.base, p.builtin), above: len(s.base)}
+	st := &Stack{list: slices.Concat(s.base, p.builtin), above: len(s.base), tls: s.tls}
 	if p.headless {
 		st.headless = profile
 	}

@@ -18,7 +18,8 @@ type Stack struct {
 
 	ceilings []ceiling
 	saved    []*rule
-	headless string // the profile whose asks are denials; "" = none
+	headless string   // the profile whose asks are denials; "" = none
+	tls      []uint16 // ports besides 443 on which nothing but TLS passes
 }
 
 // ceiling is a compiled Ceiling.

@@ -131,12 +131,12 @@ func (p *parser) try(tools *tool.Registry, e *expectation, work *int) (stricter 
 		return false, nil
 	}
 	err = fmt.Errorf("%s %s is %s by %s, want %s", e.tool, plain.Cut(string(input), 200), v.Action, v.By(), failed)
-	if ok { // a file that an earlier version took has to load: it judged requests by https, which it could not read either
+	if ok { // a file that an earlier version took has to load: it judged requests by https, which it could not read either, and plain ones on ports of TLS
 		for i := range requests {
 			requests[i].written = true
 		}
 		if was := stack.Judge(requests); e.met(&was) == "" {
-			p.warn(e.at.Line, "test: %v: %s", err, reasonUnread)
+			p.warn(e.at.Line, "test: %v: %s", err, v.Reason)
 			return false, nil
 		}
 	}

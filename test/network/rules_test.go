@@ -199,10 +199,10 @@ func (r *rig) waysOut() []string {
 	return ways
 }
 
-// rules makes the rules for connections and requests anew.
-func (r *rig) rules(network, requests string) {
+// rules makes the rules for connections and requests anew, behind more lines of [network].
+func (r *rig) rules(network, requests string, more ...string) {
 	r.t.Helper()
-	r.configure("")
+	r.configure(strings.Join(more, "\n"))
 	file := filepath.Join(r.dir, "config.toml")
 	text, err := os.ReadFile(file)
 	must(r.t, err)
@@ -264,6 +264,7 @@ type ruling struct {
 	action  string // of all that is asked, the strictest
 	unread  bool   // nobody looks at what the connection carries
 	looked  bool   // somebody looks at how it begins
+	named   bool   // nothing but TLS passes, to the name that was asked for
 	network string
 	http    string
 }
@@ -331,8 +332,10 @@ func testRules(t *testing.T, r *rig) {
 	var stack *policy.Stack
 	anew := func() {
 		network, requests = randomRules(random)
-		r.rules(network, requests)
-		set, err := policy.Parse("rules.toml", []byte("[permission.network]\n"+network+"[permission.http]\n"+requests))
+		tls := []string{"tls = []", "tls = []", "tls = [9000]", "tls = [8080, 9000]", "tls = [80]"}[random.IntN(5)]
+		r.rules(network, requests, tls)
+		network = "[network]\n" + tls + "\n[permission.network]\n" + network // for who reads of a failure too
+		set, err := policy.Parse("rules.toml", []byte(network+"[permission.http]\n"+requests))
 		must(t, err)
 		stack, err = set.Stack("build", "default")
 		must(t, err)
@@ -368,8 +371,9 @@ func testRules(t *testing.T, r *rig) {
 		dialled := policy.Address(must1(endpoint.Parse(fmt.Sprintf("%s:%d", ruledHosts[c.host], c.port))))
 		judged(&all, dialled.Permission, dialled.Pattern, string(stack.JudgeOne(&dialled).Action))
 		how := stack.Reads(must1(endpoint.Parse(c.at())))
-		tls := c.port == 443 && !how.ByPort
+		tls := how.OnlyTLS
 		only := !tls && (how.Only || c.port == 80)
+		all.named = tls && c.way != "proxy"
 		all.looked = c.way == "proxy" || tls || only || how.Requests || how.TLS != nil
 		all.unread = c.way != "proxy" && !tls && !only && !how.Requests && (c.what == "http" || how.TLS == nil)
 		passes := true
@@ -377,11 +381,10 @@ func testRules(t *testing.T, r *rig) {
 		case "raw":
 			passes = !tls && !only
 		case "tls":
-			passes = !only && how.TLS == nil
+			explained(&all, "http", "request", "GET https://"+c.at()+"/")
 		default:
 			if read || !all.unread {
 				explained(&all, "http", "request", request)
-				passes = !tls || c.way == "proxy"
 			}
 		}
 		if !passes {
@@ -429,7 +432,7 @@ func testRules(t *testing.T, r *rig) {
 			method, target := []string{"GET", "POST"}[random.IntN(2)], paths[random.IntN(len(paths))]
 			q.Texts, q.Close = []string{c.text(t, method, target)}, n == 1
 			is := rule(c, method+" http://"+c.at()+target, n == 1 && !before.unread)
-			if n == 1 && (is.network != before.network || is.http != before.http) && (!before.looked && is.looked || before.unread && !is.unread) {
+			if n == 1 && (is.network != before.network || is.http != before.http) && (!before.looked && is.looked || before.unread && !is.unread || !before.named && is.named) {
 				is.action = "deny" // what it carries was not looked at
 			}
 			answer := sent(q)
