@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/call/remark"
 	"github.com/toold/toold/internal/egress"
@@ -128,8 +129,9 @@ func tlsOf(text string) (ports []uint16) {
 // pick is one of a list.
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 
-// randomRules is a file of rules. Places come from a few, so that they meet.
-func randomRules(r *rand.Rand) string {
+// randomLines are random tables of network and of http; below is the table that they are in. Places
+// come from a few, so that they meet. bound is for who can only make things stricter.
+func randomLines(r *rand.Rand, below string, bound bool) string {
 	host := func(hosts ...string) string {
 		return pick(r, hosts...) + pick(r, "", "", "", ":8080", ":*", ":443", ":9000", ":80")
 	}
@@ -142,22 +144,70 @@ func randomRules(r *rand.Rand) string {
 			fmt.Fprintf(&b, "%q = %q\n", pattern, action)
 		}
 	}
-	fmt.Fprintf(&b, "[network]\ntls = [%s]\n[permission.network]\n", pick(r, tlsPorts...))
-	if r.IntN(3) > 0 {
+	network, requests := 1+r.IntN(5), r.IntN(5)
+	if bound {
+		network, requests = r.IntN(3), r.IntN(3)
+	}
+	fmt.Fprintf(&b, "[%spermission.network]\n", below)
+	if !bound && r.IntN(3) > 0 {
 		add("*:*", "allow")
 	}
-	for range 1 + r.IntN(5) {
+	for range network {
 		add(host("*", "a.example", "*.example", "x.a.example", "b.example", feeding, "*.a.example", "12.0.0.0/24", "12.0.0.5", "10.0.0.0/8", "10.1.1.1", "93.184.216.34"), action())
 	}
-	b.WriteString("[permission.http]\n")
+	fmt.Fprintf(&b, "[%spermission.http]\n", below)
 	if r.IntN(5) == 0 {
 		add("*", action())
 	}
-	for range r.IntN(5) {
+	for range requests {
 		add(pick(r, "*", "GET", "POST")+" "+pick(r, "http", "http", "https", "*")+"://"+host("*", "a.example", "*.example", "x.a.example", "12.0.0.5", "93.184.216.34", feeding)+
 			pick(r, "/*", "/secret*", "/ok", "/ok/*", "/s?cret*", "/q?admin=1*"), action())
 	}
 	return b.String()
+}
+
+// randomRules are a file of rules, with lines for the tenant, and behind it a session's own, its
+// worktree's, and approvals that were saved. The text is all of them.
+func randomRules(t *testing.T, r *rand.Rand) (text string, s *policy.Stack) {
+	t.Helper()
+	text = fmt.Sprintf("[network]\ntls = [%s]\n", pick(r, tlsPorts...)) + randomLines(r, "", false)
+	if r.IntN(4) == 0 {
+		text += randomLines(r, "tenant.default.", true)
+	}
+	s = stackOf(t, text)
+	for _, name := range []string{"session", "worktree"} {
+		if r.IntN(4) > 0 {
+			continue
+		}
+		lines := randomLines(r, "", true)
+		rules, err := policy.ParseCeiling(name, []byte(lines))
+		if err == nil && name == "session" {
+			of := make([]client.RuleOf, len(rules))
+			for i, r := range rules {
+				of[i] = client.RuleOf{Permission: r.Permission, Pattern: r.Pattern, Action: string(r.Action)}
+			}
+			rules, err = policy.CheckRules(name, of)
+		}
+		if err != nil {
+			t.Fatalf("%v\n%s", err, lines)
+		}
+		s = s.With(policy.Ceiling{Name: name, Rules: rules})
+		text += "# of the " + name + "\n" + lines
+	}
+	if r.IntN(3) > 0 {
+		return text, s
+	}
+	var saved []policy.Rule
+	for range 1 + r.IntN(3) {
+		c := randomTry(r)
+		q := policy.Connection(c.endpoint())
+		if u, err := endpoint.ParseRequest("GET", "http://"+c.endpoint().String()+"/"); err == nil && r.IntN(2) == 0 {
+			q = policy.HTTP(u)
+		}
+		saved = append(saved, policy.Rule{Permission: q.Permission, Pattern: q.Save, Action: policy.Allow, Source: "approval"})
+		text += fmt.Sprintf("# saved: %s %q\n", q.Permission, q.Save)
+	}
+	return text, s.Remember(saved)
 }
 
 func randomTry(r *rand.Rand) *try {
@@ -399,7 +449,8 @@ func (v *conversation) send(hello string, i int) bool {
 }
 
 // What is explained is what happens: random rules, by each way out, on the first thing that is sent
-// and on the second, between which the rules may have changed; also where the far side speaks first
+// and on the second, between which the rules may have changed, those of the file, a tenant's, a session's and a
+// worktree's, and what was saved; also where the far side speaks first
 // and the program not at all, and where the rules change before it does. What they ask about may be
 // allowed until a call ends, which is such a change too.
 func TestExplainedIsWhatHappens(t *testing.T) {
@@ -427,8 +478,7 @@ func TestExplainedIsWhatHappens(t *testing.T) {
 			rules.over()
 			return text + "and nobody allows what is asked about", s
 		}
-		text = randomRules(random)
-		s.Stack = stackOf(t, text)
+		text, s.Stack = randomRules(t, random)
 		rules.set(s.Stack)
 		if err := r.net.SetPorts(casePorts, tlsOf(text)); err != nil {
 			t.Fatal(err)
