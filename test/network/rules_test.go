@@ -113,7 +113,17 @@ type probe struct {
 // probe starts one.
 func (r *rig) probe(rules ...client.RuleOf) *probe {
 	r.t.Helper()
+	return r.probeBeside("", rules...)
+}
+
+// probeBeside starts one in a worktree that has these rules of its own.
+func (r *rig) probeBeside(worktree string, rules ...client.RuleOf) *probe {
+	r.t.Helper()
 	p := &probe{r: r, dir: r.scripts("probe.py", probing)}
+	if worktree != "" {
+		must(r.t, os.Mkdir(filepath.Join(p.dir, ".toold"), 0o755))
+		must(r.t, os.WriteFile(filepath.Join(p.dir, ".toold/policy.toml"), []byte(worktree), 0o644))
+	}
 	p.session = r.session(client.SessionCreate{Worktree: client.Worktree{Source: p.dir, Mode: client.WorktreeBind}, Permission: rules})
 	done := make(chan error, 1)
 	go func() {
@@ -212,8 +222,8 @@ func (r *rig) rules(network, requests string, more ...string) {
 	must(r.t, err)
 }
 
-// randomRules are lines of network and of http.
-func randomRules(random *rand.Rand) (network, requests string) {
+// randomRules are lines of network and of http; bound is for who can only make things stricter.
+func randomRules(random *rand.Rand, bound bool) (network, requests string) {
 	pick := func(list ...string) string { return list[random.IntN(len(list))] }
 	port := func() string { return pick("", "", ":8080", ":9000", ":80", ":443", ":*") }
 	lines := func(first string, n int, pattern func() string) string {
@@ -226,10 +236,15 @@ func randomRules(random *rand.Rand) (network, requests string) {
 		}
 		return first
 	}
-	network = lines("\"*:*\" = \"allow\"\n\"none.example:8080\" = \"allow\"\n\"none.example:9000\" = \"allow\"\n\"10.40.0.0/16:*\" = \"allow\"\n", random.IntN(4), func() string {
+	first := "\"*:*\" = \"allow\"\n\"none.example:8080\" = \"allow\"\n\"none.example:9000\" = \"allow\"\n\"10.40.0.0/16:*\" = \"allow\"\n"
+	never, least, more := pick("", "\"* http://*:*/never\" = \"deny\"\n"), 1, 4
+	if bound {
+		first, never, least, more = "", "", 0, 2
+	}
+	network = lines(first, random.IntN(more), func() string {
 		return pick("one.rules.example", "*.rules.example", "*.one.rules.example", "two.rules.example", "8.8.6.0/24", "8.8.7.1", "10.40.0.1", "8.8.6.1") + port()
 	})
-	requests = lines(pick("", "\"* http://*:*/never\" = \"deny\"\n"), 1+random.IntN(4), func() string {
+	requests = lines(never, least+random.IntN(more), func() string {
 		return pick("*", "GET", "POST") + " " + pick("http", "http", "*", "https", "https") + "://" + pick("*", "one.rules.example", "*.rules.example", "8.8.6.1", "10.40.0.1") + port() + pick("/*", "/hidden*", "/ok", "/ok/*", "/h?dden*", "/q?admin=1*")
 	})
 	return network, requests
@@ -305,7 +320,8 @@ func latin1(bytes string) string {
 
 // testRules: what is explained is what happens, by each way out, to requests, TLS and other bytes, on
 // the first thing that is sent on a connection and on the second, between which the rules may have
-// changed; for what is asked, as it was answered.
+// changed; for what is asked, as it was answered. The rules are those of the file, with lines of the
+// tenant, of the session and of its worktree, and what was saved by answers.
 func testRules(t *testing.T, r *rig) {
 	cases := 6
 	switch {
@@ -326,12 +342,32 @@ func testRules(t *testing.T, r *rig) {
 		{Permission: "http", Pattern: "* http://two.rules.example:8080/q*", Action: "deny"},
 		{Permission: "network", Pattern: "8.8.7.0/24:9000", Action: "deny"},
 	}
+	const tables = "[%[1]spermission.network]\n%[2]s[%[1]spermission.http]\n%[3]s"
+	narrow := func(below string) string {
+		network, requests := randomRules(random, true)
+		return fmt.Sprintf(tables, below, network, requests)
+	}
+	for _, more := range must1(policy.ParseCeiling("session", []byte(narrow("")))) {
+		own = append(own, client.RuleOf{Permission: more.Permission, Pattern: more.Pattern, Action: string(more.Action)})
+	}
 	ceiling, err := policy.CheckRules("session", own)
 	must(t, err)
+	worktree := narrow("")
+	t.Logf("the session has %+v, its worktree\n%s", own, worktree)
 	var network, requests string
 	var stack *policy.Stack
+	var saved []policy.Rule
 	anew := func() {
-		network, requests = randomRules(random)
+		network, requests = randomRules(random, false)
+		if random.IntN(4) == 0 { // what was allowed for good is taken back
+			for _, rule := range saved {
+				must(t, r.client.RevokeApproval(context.Background(), rule.Source))
+			}
+			saved = nil
+		}
+		if random.IntN(3) == 0 {
+			requests += narrow("tenant.default.")
+		}
 		tls := []string{"tls = []", "tls = []", "tls = [9000]", "tls = [8080, 9000]", "tls = [80]"}[random.IntN(5)]
 		r.rules(network, requests, tls)
 		network = "[network]\n" + tls + "\n[permission.network]\n" + network // for who reads of a failure too
@@ -339,11 +375,11 @@ func testRules(t *testing.T, r *rig) {
 		must(t, err)
 		stack, err = set.Stack("build", "default")
 		must(t, err)
-		stack = stack.With(policy.Ceiling{Name: "session", Rules: ceiling})
+		stack = stack.With(policy.Ceiling{Name: "session", Rules: ceiling}, policy.Ceiling{Name: "worktree", Rules: must1(policy.ParseCeiling("worktree", []byte(worktree)))}).Remember(saved)
 	}
 	t.Cleanup(func() { r.configure(""); r.ctl("reload") })
 	anew()
-	p := r.probe(own...)
+	p := r.probeBeside(worktree, own...)
 	said := make(map[string]bool) // by permission and pattern: an answer holds while the probe runs
 	judged := func(c *ruling, permission, pattern, action string) {
 		if action == "ask" {
@@ -404,9 +440,18 @@ func testRules(t *testing.T, r *rig) {
 			for _, a := range list.Items {
 				answer := client.AnswerReject
 				if said[a.Requests[0].Permission+" "+a.Requests[0].Pattern] {
-					answer = client.AnswerOnce
+					if answer = client.AnswerOnce; random.IntN(4) == 0 {
+						answer = client.AnswerAlways
+					}
 				}
-				_, _ = r.client.AnswerApproval(context.Background(), a.ID, client.ApprovalAnswer{Answer: answer}) // it may be over
+				got, err := r.client.AnswerApproval(context.Background(), a.ID, client.ApprovalAnswer{Answer: answer})
+				if err != nil || got.Reply == nil { // it may be over
+					continue
+				}
+				for _, rule := range got.Reply.Saved {
+					saved = append(saved, policy.Rule{Permission: rule.Permission, Pattern: rule.Pattern, Action: policy.Allow, Source: rule.ID})
+					stack = stack.Remember(saved[len(saved)-1:])
+				}
 			}
 			return false
 		})
@@ -458,7 +503,7 @@ func testRules(t *testing.T, r *rig) {
 			}
 		}
 	}
-	t.Logf("%d cases: %d passed at first, %d of these not as requests, and %d not again; %d questions", cases, passed, other, cut, len(said))
+	t.Logf("%d cases: %d passed at first, %d of these not as requests, and %d not again; %d questions, %d saved", cases, passed, other, cut, len(said), len(saved))
 	if cases >= 40 && passed == 0 || cases >= 1000 && (cut == 0 || other == 0 || len(said) == 0) {
 		t.Errorf("of %d cases %d passed at first, and %d of these not again: the cases say nothing", cases, passed, cut)
 	}
