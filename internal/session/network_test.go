@@ -1,11 +1,15 @@
 package session
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/approval"
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/endpoint"
 	"github.com/toold/toold/internal/event"
@@ -307,5 +311,109 @@ bash = "allow"
 	patch("strict")
 	if !strict() || !strict(c.ID) {
 		t.Error("what a call that is over has opened goes by other rules than the session's")
+	}
+}
+
+// outgoing has a connection of one of these calls judged, and gives the verdict.
+func (h *house) outgoing(ctx context.Context, to string, exact bool, calls ...string) <-chan policy.Verdict {
+	h.t.Helper()
+	e, err := endpoint.Parse(to)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	live, verdict := h.m.live()[0], make(chan policy.Verdict, 1)
+	go func() {
+		verdict <- live.calls.Outgoing(ctx, &call.Outgoing{Request: policy.Connection(e), Calls: calls, Exact: exact})
+	}()
+	return verdict
+}
+
+// TestConnectionIsAskedForTheOldest: where it is not known which of the running calls wants a connection, the
+// question is about the oldest, and names them all.
+func TestConnectionIsAskedForTheOldest(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, "[permission]\nbash = \"allow\"\nnetwork = \"ask\"\n")
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	one, two := h.background(s.ID, "echo one; hold"), h.background(s.ID, "echo two; hold")
+	running := h.m.live()[0].calls.RunningIDs
+	testrig.Eventually(t, "both run", func() bool { return len(running()) == 2 })
+	if got := running(); !slices.Equal(got, []string{one.ID, two.ID}) {
+		t.Fatalf("%q run, want %q and %q", got, one.ID, two.ID)
+	}
+	asked := func(to string, exact bool, calls ...string) *client.Approval {
+		t.Helper()
+		verdict := h.outgoing(t.Context(), to, exact, calls...)
+		testrig.Eventually(t, "somebody is asked", func() bool { return len(h.pending()) == 1 })
+		a := h.pending()[0]
+		h.answer(&a, reject)
+		if v := <-verdict; v.Action != policy.Deny {
+			t.Errorf("%s was rejected, and is %s", to, v.Action)
+		}
+		return &a
+	}
+	check := func(a *client.Approval, call string, all ...string) {
+		t.Helper()
+		others, has := a.Metadata["calls"]
+		if a.CallID != call || has != (all != nil) || has && fmt.Sprint(others) != fmt.Sprint(all) {
+			t.Errorf("asked for %s, with %v; want %s, with %q", a.CallID, others, call, all)
+		}
+	}
+	check(asked("guess.example:443", false, running()...), one.ID, one.ID, two.ID)
+	check(asked("known.example:443", true, two.ID), two.ID)
+	if _, err := h.m.calls.AbortCall(t.Context(), alice, one.ID); err != nil {
+		t.Fatal(err)
+	}
+	h.finished(one.ID)
+	check(asked("later.example:443", false, running()...), two.ID)
+	check(asked("opened.before.example:443", false, one.ID, two.ID), two.ID, one.ID, two.ID) // by whichever of them
+}
+
+// TestNobodyAnswersForConnections: a connection waits no longer than approvals.timeout, as many as calls may
+// wait and no more, and not at all where nobody answers.
+func TestNobodyAnswersForConnections(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, "[permission]\nbash = \"allow\"\nnetwork = \"ask\"\n")
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	c := h.background(s.ID, "hold")
+	refused := func(to, why string) {
+		t.Helper()
+		if v := <-h.outgoing(t.Context(), to, true, c.ID); v.Action != policy.Deny || !strings.Contains(v.Reason, why) {
+			t.Errorf("%s: %+v, want it refused with %q", to, v, why)
+		}
+	}
+	h.reload(func(set *Settings) { set.Approvals = approval.Config{Timeout: 20 * time.Millisecond} })
+	refused("slow.example:443", "nobody answered approval apr_")
+	refused("slow.example:443", "nobody answered approval apr_") // which was no answer
+	h.reload(func(set *Settings) { set.Approvals = approval.Config{None: true} })
+	refused("nobody.example:443", "nobody is there to give one")
+	h.reload(func(set *Settings) { set.Approvals = approval.Config{} })
+	if n := len(h.pending()); n != 0 {
+		t.Errorf("%d wait", n)
+	}
+	ctx, hangUp := context.WithCancel(t.Context())
+	defer hangUp()
+	var held []<-chan policy.Verdict
+	for i := range approval.MaxPendingSession {
+		held = append(held, h.outgoing(ctx, fmt.Sprintf("h%d.example:443", i), true, c.ID))
+	}
+	testrig.Eventually(t, "all of them wait", func() bool {
+		list, err := h.m.Approvals.Approvals(t.Context(), carol, client.ApprovalQuery{Limit: 100})
+		return err == nil && len(list.Items) == approval.MaxPendingSession
+	})
+	refused("more.example:443", "wait for approval, the maximum")
+	hangUp()
+	for _, verdict := range held {
+		if v := <-verdict; v.Action != policy.Deny {
+			t.Errorf("who hung up is answered %s", v.Action)
+		}
+	}
+	testrig.Eventually(t, "nothing waits", func() bool { return len(h.pending()) == 0 })
+	v := h.outgoing(t.Context(), "more.example:443", true, c.ID)
+	testrig.Eventually(t, "there is room again", func() bool { return len(h.pending()) == 1 })
+	h.answer(&h.pending()[0], once)
+	if v := <-v; v.Action != policy.Allow {
+		t.Errorf("%+v", v)
 	}
 }
