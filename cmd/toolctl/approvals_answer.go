@@ -71,10 +71,8 @@ func (s *approvalsAnswerCommand) run(c *cobra.Command, id, word string) error {
 	}
 	return s.print(view{data: approval, names: []string{approval.ID}, text: func(w io.Writer) {
 		fmt.Fprintf(w, "%s: %s %s\n", line(approval.ID), line(approval.CallID), answered(answer))
-		if r := approval.Reply; r != nil {
-			for i := range r.Saved {
-				fmt.Fprintf(w, "  %s\n", savedText(&r.Saved[i]))
-			}
+		for _, text := range savedTexts(approval.Reply) {
+			fmt.Fprintf(w, "  %s\n", text)
 		}
 	}})
 }

@@ -252,6 +252,17 @@ func savedText(s *client.SavedApproval) string {
 	return fmt.Sprintf("from now on allowed: %s %s (to take it back: toolctl approvals saved rm %s)", line(s.Permission), visibleLine(s.Pattern), line(s.ID))
 }
 
+// savedTexts are savedText of all that an answer has saved; none of nil.
+func savedTexts(r *client.ApprovalReply) (all []string) {
+	if r == nil {
+		return nil
+	}
+	for i := range r.Saved {
+		all = append(all, savedText(&r.Saved[i]))
+	}
+	return all
+}
+
 // replyText is how an approval ended.
 func replyText(r client.ApprovalReply) string {
 	text := line(r.Answer)

@@ -40,6 +40,9 @@ func (k *asker) event(ctx context.Context, e client.Event) {
 		var r client.ApprovalReply
 		if json.Unmarshal(e.Data, &r) == nil && r.ID != k.rejected {
 			k.say("approval %s: %s", line(r.ID), replyText(r))
+			for _, text := range savedTexts(&r) {
+				k.say("  %s", text)
+			}
 		}
 	}
 }
@@ -141,6 +144,9 @@ func sayAsked(a *app, p *client.Approval, giveUp string) {
 		}
 		a.say("  %s", whyAsked(p, &p.Requests[i]))
 	}
+	if once, ok := p.Metadata["once"].(string); ok {
+		a.say("  once would allow it %s", line(once))
+	}
 	next := "who made the call may not answer: "
 	switch {
 	case p.SelfApprove:
@@ -195,8 +201,8 @@ func perform(ctx context.Context, of func(tenant string) *client.Client, w *watc
 	switch {
 	case first == nil:
 	case do.answer != nil:
-		_, err := of(first.Tenant).AnswerApproval(ctx, first.ID, *do.answer)
-		return w.replied(*do.answer, err, time.Now())
+		a, err := of(first.Tenant).AnswerApproval(ctx, first.ID, *do.answer)
+		return w.replied(*do.answer, a, err, time.Now())
 	case do.full:
 		call, err := of(first.Tenant).GetCall(ctx, first.CallID)
 		if err != nil {

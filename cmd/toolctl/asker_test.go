@@ -51,7 +51,11 @@ func asking(a client.Approval) map[string]http.HandlerFunc {
 			answerProblem(w, 403, client.CodeForbidden, "you made the call yourself")
 			return
 		}
-		replies <- client.ApprovalReply{ID: a.ID, Answer: string(said.Answer), By: "uid 0", Message: said.Message}
+		reply := client.ApprovalReply{ID: a.ID, Answer: string(said.Answer), By: "uid 0", Message: said.Message}
+		if said.Answer == client.AnswerAlways {
+			reply.Saved = []client.SavedApproval{{ID: "apr_1.1", Permission: "bash", Pattern: "git push *"}}
+		}
+		replies <- reply
 		answer(w, 200, a)
 	}
 	return h
@@ -106,6 +110,10 @@ func TestAskedAtTheTerminal(t *testing.T) {
 			if slices.Contains(tt.keys, "f") {
 				r.out.await(t, "all of it")
 			}
+			saved := strings.Contains(r.out.String(), "from now on allowed: bash git push * (to take it back: toolctl approvals saved rm apr_1.1)")
+			if saved != slices.Contains(tt.keys, "a") {
+				t.Errorf("what was saved is told: %t\n%s", saved, r.out.String())
+			}
 			if strings.Contains(tt.args, "json") {
 				for l := range strings.Lines(out.String()) {
 					if !json.Valid([]byte(l)) {
@@ -126,6 +134,8 @@ func TestAskedElsewhere(t *testing.T) {
 	loop.Metadata["loop"] = "this would be call 3 in a row"
 	answered := approval("apr_1", "git push")
 	answered.SelfApprove = true
+	shared := approval("apr_1", "a.example:443")
+	shared.Metadata["once"] = "for all calls of the session, until this call ends"
 	for _, tt := range []struct {
 		name, args  string
 		a           client.Approval
@@ -137,6 +147,7 @@ func TestAskedElsewhere(t *testing.T) {
 		{"a token", "--token T call review bash", loop, "a user of tenant default or an admin can, without the token; Ctrl-C aborts the call", "answer apr_1"},
 		{"by name", "call review bash --id b1", loop, "Ctrl-C leaves it waiting", "aborts"},
 		{"by oneself", "call review bash", answered, "to allow it: toolctl approvals answer apr_1 once; Ctrl-C aborts the call", "may not"},
+		{"a connection", "call review bash", shared, "once would allow it for all calls of the session, until this call ends", "answer apr_1"},
 		{"run", "run -- git push", loop, "doom loop: this would be call 3 in a row (asked by default)", "answer apr_1"},
 		{"yes, which is refused", "run --yes -- git push", loop, "another user of tenant default or an admin can", "answer apr_1"},
 	} {

@@ -297,13 +297,17 @@ func (w *watch) skip(now time.Time) string {
 	return "  " + line(id) + " is skipped and stays pending\n" + w.show(now)
 }
 
-// replied takes what became of an answer to the first of the queue. One that
+// replied takes what became of an answer to the first of the queue, which is replied then. One that
 // could not be answered is skipped: it is somebody else's, or gone.
-func (w *watch) replied(answer client.ApprovalAnswer, err error, now time.Time) string {
+func (w *watch) replied(answer client.ApprovalAnswer, replied *client.Approval, err error, now time.Time) string {
 	a := w.first()
 	text := fmt.Sprintf("  %s %s", line(a.ID), answered(answer))
 	if err != nil {
 		text = "  " + painted(line(a.ID)+": "+line(err.Error()), colorRed, w.color)
+	} else {
+		for _, saved := range savedTexts(replied.Reply) {
+			text += "\n    " + saved
+		}
 	}
 	w.skipped[a.ID] = true // it may be listed for a moment yet
 	w.queue = w.queue[1:]

@@ -80,6 +80,31 @@ func TestWatchKeys(t *testing.T) {
 	}
 }
 
+// TestWatchSaves: an answer of always names what it has saved, and how that is taken back.
+func TestWatchSaves(t *testing.T) {
+	w, _ := watching(t, approval("apr_1", "git status; rm -rf ./tmp"))
+	_, do := w.press("a", later)
+	a := client.Approval{Reply: &client.ApprovalReply{ID: "apr_1", Saved: []client.SavedApproval{
+		{ID: "apr_1.1", Permission: "bash", Pattern: "rm -rf ./tmp"}, {ID: "apr_1.2", Permission: "edit", Pattern: "tmp/\x1b*"},
+	}}}
+	want := `  apr_1 is allowed, always in this session
+    from now on allowed: bash rm -rf ./tmp (to take it back: toolctl approvals saved rm apr_1.1)
+    from now on allowed: edit tmp/\u{1b}* (to take it back: toolctl approvals saved rm apr_1.2)
+`
+	if text := w.replied(*do.answer, &a, nil, later); text != want {
+		t.Errorf("says\n%s\nwant\n%s", text, want)
+	}
+}
+
+// TestWatchOnce: what an answer of once is for, where it is more than the call, is in the question.
+func TestWatchOnce(t *testing.T) {
+	a := approval("apr_1", "")
+	a.Metadata = map[string]any{"call_tool": "bash", "once": "for all calls of the session, until this call ends"}
+	if _, text := watching(t, a); !strings.Contains(text, "  once: for all calls of the session, until this call ends\n") {
+		t.Errorf("shows\n%s", text)
+	}
+}
+
 // TestWatchTooEarly: a key that was pressed before the approval can have been
 // read does not answer it, neither after an answer to the one before nor when
 // that one has vanished.
@@ -93,7 +118,7 @@ func TestWatchTooEarly(t *testing.T) {
 	if do.answer == nil || w.first().ID != "apr_1" {
 		t.Fatal("not answered")
 	}
-	if text := w.replied(*do.answer, nil, later); !strings.HasPrefix(text, "  apr_1 is allowed, once\n\napr_2  bash") {
+	if text := w.replied(*do.answer, &client.Approval{}, nil, later); !strings.HasPrefix(text, "  apr_1 is allowed, once\n\napr_2  bash") {
 		t.Errorf("shows %q", text)
 	}
 	if _, do := w.press("o", later.Add(settle/2)); do.answer != nil {
@@ -151,7 +176,7 @@ func TestWatchSkip(t *testing.T) {
 	if text, _ := w.press("s", later); !strings.Contains(text, "apr_1 is skipped and stays pending\n\napr_2") {
 		t.Errorf("shows %q", text)
 	}
-	refused := w.replied(client.ApprovalAnswer{Answer: client.AnswerOnce}, errors.New("forbidden: you made the call\x1b"), later)
+	refused := w.replied(client.ApprovalAnswer{Answer: client.AnswerOnce}, nil, errors.New("forbidden: you made the call\x1b"), later)
 	if refused != "  apr_2: forbidden: you made the call\\x1b\n" {
 		t.Errorf("says %q", refused)
 	}
