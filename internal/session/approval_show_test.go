@@ -122,6 +122,43 @@ func TestNothingIsSavedUnseen(t *testing.T) {
 	h.finished(c.ID)
 }
 
+// TestOnlyWhatWasAskedIsSaved: of a text of which a part is allowed, "always" saves what was asked about
+// and nothing of the rest.
+func TestOnlyWhatWasAskedIsSaved(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, "[permission.bash]\n\"*\" = \"ask\"\n\"echo *\" = \"allow\"\n\"git status\" = \"allow\"\n")
+	h.open()
+	for command, want := range map[string][]string{
+		"echo a; frob b; ls c":               {"bash frob b", "bash ls *"},
+		"git status; rm -rf ./tmp":           {"bash rm -rf ./tmp"},
+		"echo a && ls c | wc -l; echo d":     {"bash ls *", "bash wc *"},
+		"git status; git status --short":     {"bash git status *"},
+		"echo a; ls b; ls c; echo d; frob e": {"bash ls *", "bash frob e"},
+	} {
+		s := h.create(alice, client.SessionCreate{})
+		c, a := h.waiting(s.ID, command)
+		got, err := h.m.Approvals.Answer(t.Context(), carol, a.ID, always)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.finished(c.ID)
+		var told, saved []string
+		for _, v := range got.Reply.Saved {
+			told = append(told, v.Permission+" "+v.Pattern)
+		}
+		list, err := h.m.Approvals.SavedApprovals(t.Context(), carol, client.ApprovalQuery{Session: s.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range list.Items {
+			saved = append(saved, v.Permission+" "+v.Pattern)
+		}
+		if !slices.Equal(told, want) || !slices.Equal(saved, want) {
+			t.Errorf("%s: saved %q, and %q is told; want %q", command, saved, told, want)
+		}
+	}
+}
+
 func must(b []byte, err error) json.RawMessage {
 	if err != nil {
 		panic(err)
