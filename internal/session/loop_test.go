@@ -214,3 +214,125 @@ func TestLoopsOfReplacedInputs(t *testing.T) {
 		}
 	}
 }
+
+// stopped says why a call was stopped as part of a loop, or the one part of a batch; nil for neither.
+func stopped(t *testing.T, h *house, c *client.Call) *client.Error {
+	t.Helper()
+	for _, v := range append(childrenOf(t, h, c), c) {
+		if v.Error != nil && v.Error.Code == client.CodeDoomLoop {
+			return v.Error
+		}
+	}
+	return nil
+}
+
+// TestLoopsOfParts: what is a loop of calls that stand alone is one where each second of them is a part of a
+// batch, and is stopped at the same place.
+func TestLoopsOfParts(t *testing.T) {
+	for _, tt := range []struct{ name, calls, says string }{
+		{"the same", "echo a|echo a|echo a", "call 3 in a row of bash"},
+		{"nearly the same", "echo a|  echo   a # again|echo 'a'", "call 3 in a row"},
+		{"with others before", "echo x|echo a|echo a|echo a", "call 3 in a row"},
+		{"a cycle of two", "echo a|echo b|echo a|echo b|echo a|echo b", "of the same 2 calls"},
+		{"a cycle of three", "echo a|echo b|echo c|echo a|echo b|echo c|echo a|echo b|echo c", "of the same 3 calls"},
+		{"a cycle of four", "echo a|echo b|echo c|echo d|echo a|echo b|echo c|echo d|echo a|echo b|echo c|echo d", "of the same 4 calls"},
+		{"failures", "exit 3|exit 3|exit 3", "call 3 in a row"},
+		{"polling", "change|change|change|change|change|change", "call 6 in a row"},
+	} {
+		for first := range 2 { // which of them stand alone
+			t.Run(fmt.Sprintf("%s, %d", tt.name, first), func(t *testing.T) {
+				t.Parallel()
+				h, _ := looping(t, loopsDenied)
+				s := h.create(alice, client.SessionCreate{})
+				commands := strings.Split(tt.calls, "|")
+				for i, command := range commands {
+					if command == "change" {
+						h.host.box(s.ID).setChange(i)
+					}
+					r := bashCall(command)
+					if i%2 == first {
+						if command != "change" {
+							command += fmt.Sprintf(" # %d", i) // each batch is another one
+						}
+						r = batchOf(command)
+					}
+					why := stopped(t, h, h.call(s.ID, r))
+					if last := i == len(commands)-1; last != (why != nil) || last && !strings.Contains(why.Message, tt.says) {
+						t.Fatalf("call %d, %s: stopped with %v, want %q of the last", i, command, why, tt.says)
+					}
+				}
+				if n := len(h.host.box(s.ID).runs); n != len(commands)-1 {
+					t.Errorf("%d calls ran", n)
+				}
+			})
+		}
+	}
+}
+
+// TestApprovedLoopOfParts: a part of a batch that would be part of a loop is asked about as a call that
+// stands alone; what is allowed once lets that one through, and nothing goes over the hard limit.
+func TestApprovedLoopOfParts(t *testing.T) {
+	h, _ := looping(t, ``)
+	s := h.create(alice, client.SessionCreate{})
+	n := 0
+	batch := func() *client.Call {
+		n++
+		r := batchOf(fmt.Sprintf("echo a # %d", n))
+		r.WaitMillis = new(int64)
+		return h.call(s.ID, r)
+	}
+	asked := func(count int) *client.Approval {
+		t.Helper()
+		testrig.Eventually(t, "the part is asked about", func() bool { return len(h.pending()) == 1 })
+		a := h.pending()[0]
+		if len(a.Requests) != 1 || a.Requests[0].Permission != policy.PermissionDoomLoop || !strings.Contains(fmt.Sprint(a.Metadata["loop"]), fmt.Sprintf("call %d in a row", count)) {
+			t.Fatalf("%+v", a)
+		}
+		return &a
+	}
+	h.call(s.ID, bashCall("echo a"))
+	h.finished(batch().ID)
+	for count := 3; count <= 5; count++ {
+		c := batch()
+		a := asked(count)
+		if a.CallID == c.ID {
+			t.Errorf("the batch is asked about, and not its part")
+		}
+		answer := once
+		if count == 4 {
+			answer = client.ApprovalAnswer{Answer: client.AnswerReject, Message: "stop it"}
+		}
+		h.answer(a, answer)
+		why := stopped(t, h, h.finished(c.ID))
+		if (why != nil) != (count == 4) || why != nil && !strings.Contains(why.Message, "stop it") {
+			t.Errorf("part %d: %v", count, why)
+		}
+	}
+	c := batch()
+	h.answer(asked(6), always)
+	h.finished(c.ID)
+	if why := stopped(t, h, h.finished(batch().ID)); why != nil {
+		t.Errorf("saved: %v", why)
+	}
+	parts := childrenOf(t, h, h.finished(batch().ID))
+	if p := parts[0]; p.Error == nil || p.Error.Code != client.CodeDoomLoop || p.Permission.Rule != `[doom_loop] hard_limit` {
+		t.Errorf("hard limit: %+v, %+v", p.Error, p.Permission)
+	}
+}
+
+// TestLoopsOfReplacedParts: a part whose input a hook has replaced counts once, as what it became.
+func TestLoopsOfReplacedParts(t *testing.T) {
+	h, _ := looping(t, loopsDenied)
+	set := *h.m.settings.Load()
+	y := scripted(t, hook.CallBefore, `echo '{"action":"allow","input":{"command":"echo y"}}'`)
+	y.Match = map[string]string{"tool": "bash"}
+	set.Hooks = []hook.Hook{y}
+	h.m.Reload(set)
+	s := h.create(alice, client.SessionCreate{})
+	for i := 1; i <= 3; i++ {
+		why := stopped(t, h, h.call(s.ID, batchOf(fmt.Sprintf("echo %d", i))))
+		if (why != nil) != (i == 3) || why != nil && !strings.Contains(why.Message, "call 3 in a row") {
+			t.Errorf("part %d: %v", i, why)
+		}
+	}
+}
