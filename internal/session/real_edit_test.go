@@ -188,6 +188,41 @@ func TestRealEditsOfOneLine(t *testing.T) {
 	}
 }
 
+// The rules that there are without any keep what is in .env where reading it is asked about: no patch moves it
+// to where it is not, and there is nothing to read then.
+func TestRealDefaultsKeepSecrets(t *testing.T) {
+	h := newRealHouse(t)
+	m := openReal(t, h)
+	const text = "TOKEN=hunter2\n"
+	dir := realTree(t, m, ``, map[string]string{".env": text, "sub/.env.local": text, "fine": "fine\n"})
+	s, err := m.Create(t.Context(), mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir}, Profile: "ci"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []string{".env", "sub/.env.local"} {
+		for _, patch := range []string{
+			"*** Begin Patch\n*** Update File: " + from + "\n*** Move to: open.txt\n*** End Patch",
+			"diff --git a/" + from + " b/open.txt\nsimilarity index 100%\nrename from " + from + "\nrename to open.txt\n",
+			"*** Begin Patch\n*** Update File: " + from + "\n*** Move to: open.txt\n@@\n-TOKEN=hunter2\n+TOKEN=hunter3\n*** End Patch",
+		} {
+			c := realCall(t, m, s.ID, "apply_patch", object{"patch": patch})
+			if c.Error == nil || c.Error.Code != client.CodeDenied || !strings.Contains(c.Error.Message, `read "`+from) {
+				t.Errorf("%s: %+v, %q", patch, c.Error, c.Output)
+			}
+			if got, err := os.ReadFile(filepath.Join(dir, from)); err != nil || string(got) != text {
+				t.Errorf("%s: %q, %v", patch, got, err)
+			}
+			if c := realCall(t, m, s.ID, "read", object{"file_path": "open.txt"}); !c.IsError || strings.Contains(c.Output, "hunter") {
+				t.Errorf("what was moved: %+v, %q", c.Error, c.Output)
+			}
+		}
+	}
+	// What may be read may be moved.
+	if c := realCall(t, m, s.ID, "apply_patch", object{"patch": "*** Begin Patch\n*** Update File: fine\n*** Move to: open.txt\n*** End Patch"}); c.IsError {
+		t.Errorf("%+v, %q", c.Error, c.Output)
+	}
+}
+
 // A session that may edit a file and not read it is shown none of its content, by no
 // path; it is told why. An approver is shown what is to be written.
 func TestRealEditsShowWhatMayBeRead(t *testing.T) {
@@ -218,6 +253,9 @@ read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny", "keys/asked" = "as
 		{"edit", object{"file_path": ".env", "old_string": "TOKEN=hunter", "new_string": "TOKEN=wolf"}, true, asks},
 		{"edit", object{"file_path": ".env", "old_string": "nothing like it at all", "new_string": "x"}, true, asks},
 		{"edit", object{"file_path": ".env", "old_string": "", "new_string": "x"}, true, ".env exists"},
+		{"edit", object{"file_path": ".env", "old_string": "TOKEN=hunter2", "new_string": "x", "expected_replacements": 7}, true, asks}, // how often it is there
+		{"edit", object{"file_path": ".env", "old_string": "TOKEN=wolf", "new_string": "x", "expected_replacements": 7}, true, asks},
+		{"edit", object{"file_path": "keys/k", "old_string": "TOKEN=hunter2", "new_string": "x", "expected_replacements": 2}, true, `denied: read "keys/k`},
 		{"edit", object{"file_path": "link", "old_string": "NEXT=", "new_string": "LAST="}, true, `denied: read "link`},
 		{"multiedit", object{"file_path": ".env", "edits": []object{{"old_string": "TOKEN=h", "new_string": "x"}, {"old_string": "impossible", "new_string": "y"}}}, true, asks},
 		{"edit", object{"file_path": "keys/k", "old_string": "TOKEN=hunter2\nNEXT=swordfish", "new_string": "x\ny"}, true, `denied: read "keys/k`},
