@@ -714,6 +714,9 @@ func TestAddressOfANameIsNotTold(t *testing.T) {
 			if !strings.HasPrefix(got, "HTTP/1.1 403") || !strings.Contains(got, "Toold-Rule: "+line+"\r\n") || strings.Contains(got, "10.") {
 				t.Errorf("%.20q is answered with %q", text, got)
 			}
+			if _, body, _ := strings.Cut(got, "\r\n\r\n"); !strings.HasPrefix(body, "network: ") || strings.Count(body, "\n") != 1 || !strings.HasSuffix(body, "\n") {
+				t.Errorf("%.20q is answered with more than one line, or none: %q", text, body)
+			}
 		}
 	}
 	rules.mu.Lock()
@@ -764,21 +767,26 @@ func TestOnlyHTTPPasses(t *testing.T) {
 	why := make(map[string]string) // by host
 	for port, rule := range map[int]string{80: "", 8080: "rules.toml:5", 443: "rules.toml:6"} {
 		for text, words := range map[string]string{"": "no request came in 10s", "SSH-2.0-x y\r\n": "only HTTP", "\x16\x03\x01\x02": "only HTTP", "PRI * HTTP/2.0\r\n\r\n": "HTTP/2", "GE": "no request came in 10s", "end": "it ended without a request"} {
-			host := fmt.Sprintf("h%d.only.example", len(why))
-			if why[host] = rule + ": " + words; words == "HTTP/2" {
-				why[host] = ": " + words
+			for _, way := range []string{"transparent", "CONNECT", "SOCKS"} {
+				host := fmt.Sprintf("h%d.only.example", len(why))
+				if why[host] = rule + ": " + words; words == "HTTP/2" {
+					why[host] = ": " + words
+				}
+				v := (&try{way: way, host: host, port: uint16(port)}).open(r)
+				if v == nil {
+					t.Fatalf("%s to port %d: not opened", way, port)
+				}
+				wait.Go(func() {
+					if text == "end" {
+						_ = v.Conn.(*net.TCPConn).CloseWrite()
+					} else {
+						_, _ = io.WriteString(v, text)
+					}
+					if got, err := io.ReadAll(v); len(got) > 0 || err == nil {
+						t.Errorf("%s, %d, %q: came %q, %v", way, port, text, got, err)
+					}
+				})
 			}
-			c := r.mustDial(fmt.Sprintf("%s:%d", r.lookUp(host), port))
-			wait.Go(func() {
-				if text == "end" {
-					_ = c.(*net.TCPConn).CloseWrite()
-				} else {
-					_, _ = io.WriteString(c, text)
-				}
-				if got, err := io.ReadAll(c); len(got) > 0 || err == nil {
-					t.Errorf("%d, %q: came %q, %v", port, text, got, err)
-				}
-			})
 		}
 	}
 	wait.Wait()
@@ -791,6 +799,47 @@ func TestOnlyHTTPPasses(t *testing.T) {
 	}
 	if lines := rules.lines(); len(conns) != len(why) || len(lines) == 0 || !strings.Contains(lines[len(lines)-1], fmt.Sprintf("and %d more", len(why)-len(lines))) {
 		t.Errorf("%d of %d are recorded, and the result has %q", len(conns), len(why), lines)
+	}
+}
+
+// A host whose requests by https some rule denies is refused as a whole, by each way out, and the result of the
+// call says why.
+func TestUnreadIsTold(t *testing.T) {
+	rules := &ruled{}
+	rules.set(stackOf(t, `
+[network]
+tls = [9000]
+[permission.network]
+"*:*" = "allow"
+[permission.http]
+"* https://closed.example:*/secret*" = "deny"
+`))
+	r := newRig(t, &gate{}, egress.Config{Gate: rules.gate(t), Ports: []uint16{8443, 9000}, TLS: []uint16{9000}})
+	r.dns.set("closed.example", "93.184.216.34")
+	hello := helloTo(t, "closed.example")
+	ports := []uint16{443, 8443, 9000}
+	for _, port := range ports {
+		for _, way := range []string{"transparent", "CONNECT", "SOCKS"} {
+			if v := (&try{way: way, host: "closed.example", port: port}).open(r); v != nil {
+				_, _ = io.WriteString(v, hello)
+				if got, _ := io.ReadAll(v); len(got) > 0 {
+					t.Errorf("%s to port %d: came %q", way, port, got)
+				}
+			}
+		}
+	}
+	told := func() (n int) {
+		rules.mu.Lock()
+		defer rules.mu.Unlock()
+		return len(rules.blocked)
+	}
+	testrig.Eventually(t, "all of them are told", func() bool { return told() == 3*len(ports) })
+	lines := rules.lines()
+	for i, port := range ports {
+		want := fmt.Sprintf("network: closed.example:%d was denied by rules.toml:7 (http \"* https://closed.example:*/secret*\"): requests by https cannot be read", port)
+		if i >= len(lines) || !strings.HasPrefix(lines[i], want) {
+			t.Errorf("the result has %q, want a line with %q", lines, want)
+		}
 	}
 }
 

@@ -657,3 +657,32 @@ tls = [8443, 80, 8444]
 		t.Errorf("%v", err)
 	}
 }
+
+// TestSavedForTheHost: an answer of always is for the host: on 80 and 443, or on its port, and with the method of
+// a request, whatever its path.
+func TestSavedForTheHost(t *testing.T) {
+	for _, tt := range []struct{ asked, save, too, not string }{
+		{"network a.example:443", "a.example", "network a.example:80", "network a.example:22"},
+		{"network A.Example.:22", "a.example:22", "network a.example:22", "network a.example:443"},
+		{"network 10.1.1.1:5432", "10.1.1.1:5432", "network 10.1.1.1:5432", "network 10.1.1.2:5432"},
+		{"network [2001:db8::1]:80", "[2001:db8::1]", "network [2001:db8::1]:443", "network [2001:db8::1]:22"},
+		{"http GET http://a.example/x/y?z=1", "GET http://a.example/*", "http GET http://a.example/other", "http POST http://a.example/x/y?z=1"},
+		{"http POST http://a.example:8080/%2Fx", "POST http://a.example:8080/*", "http POST http://a.example:8080/", "http POST http://a.example/"},
+	} {
+		of := func(text string) Request {
+			permission, what, _ := strings.Cut(text, " ")
+			return requestOf(permission, what)
+		}
+		asked := of(tt.asked)
+		if asked.Save != tt.save {
+			t.Errorf("%s saves %q, want %q", tt.asked, asked.Save, tt.save)
+		}
+		s := stackOf(t, "[permission.network]\n\"*:*\" = \"ask\"\n[permission.http]\n\"*\" = \"ask\"\n").Remember([]Rule{{Permission: asked.Permission, Pattern: asked.Save}})
+		for text, want := range map[string]Action{tt.asked: Allow, tt.too: Allow, tt.not: Ask} {
+			q := of(text)
+			if v := s.JudgeOne(&q); v.Action != want {
+				t.Errorf("%s saved: %s is %s, want %s", tt.save, text, v.Action, want)
+			}
+		}
+	}
+}

@@ -42,6 +42,10 @@ func (s *Stack) With(c ...Ceiling) *Stack {
 // only ever turn ask into allow. s stays as it is.
 func (s *Stack) Remember(saved []Rule) *Stack {
 	t := *s
+	saved = slices.Clone(saved)
+	for i := range saved {
+		saved[i].Action = Allow // what a rule without a port is about depends on it
+	}
 	t.saved = append(slices.Clip(s.saved), compileAll(saved)...)
 	return &t
 }
