@@ -31,6 +31,16 @@ type Outgoing struct {
 // RuleLearn is the source of verdicts that the learn mode gives.
 const RuleLearn = "[network] learn"
 
+// Learned makes of a denial of what no line of the rules is about what the learn mode does with it, and
+// reports whether it is one.
+func Learned(v *policy.Verdict) bool {
+	if v.Action != policy.Deny || v.Rule != policy.SourceDefault {
+		return false
+	}
+	v.Action, v.Rule, v.Reason = policy.Allow, RuleLearn, "no line is about it"
+	return true
+}
+
 // RunningIDs gives the calls that run, the oldest first.
 func (g *Group) RunningIDs() []string {
 	var all []string
@@ -86,8 +96,7 @@ func (g *Group) Outgoing(ctx context.Context, o *Outgoing) policy.Verdict {
 	}
 	j := g.judge.Outgoing(g.profileOf(c), o.Request)
 	switch v := &j.Verdict; {
-	case o.Learn && v.Action == policy.Deny && v.Rule == policy.SourceDefault:
-		v.Action, v.Rule, v.Reason = policy.Allow, RuleLearn, "no line is about it"
+	case o.Learn && Learned(v):
 	case v.Action == policy.Ask && c == nil && !o.Standing:
 		v.Action, v.Pending = policy.Deny, nil
 		v.Reason = policy.Join(v.Reason, "it would be asked about, and no call is running for which it could be")

@@ -64,10 +64,11 @@ func (pol *Policy) Explain(ctx context.Context, p auth.Principal, r client.Polic
 		}
 	}
 	var closed []string
+	tenant := v.Tenant
 	if s != nil {
-		closed = s.Row().Closed
+		closed, tenant = s.Row().Closed, s.tenant.Name
 	}
-	pol.judge(v, rules, requests, closed)
+	pol.judge(v, rules, requests, closed, v.Tool == policy.PermissionNetwork && pol.settings.Load().network(tenant).Learn)
 	return v, nil
 }
 
@@ -87,9 +88,12 @@ func (pol *Policy) rulesFor(ctx context.Context, p auth.Principal, r *client.Pol
 	return s, s.judge.Rules(v.Profile), pol.court.Check(s.tenant.Name, v.Profile)
 }
 
-// judge fills in what the rules say of requests.
-func (pol *Policy) judge(v *client.PolicyVerdict, rules *judge.Rules, requests []policy.Request, closed []string) {
+// judge fills in what the rules say of requests. learn: what no line is about is allowed.
+func (pol *Policy) judge(v *client.PolicyVerdict, rules *judge.Rules, requests []policy.Request, closed []string, learn bool) {
 	verdict, each := rules.Judge(requests, closed...)
+	if learn && len(each) == 1 && call.Learned(&verdict) {
+		each[0].Action, each[0].Rule = verdict.Action, verdict.Rule
+	}
 	v.Action, v.Rule, v.Reason = string(verdict.Action), verdict.Rule, verdict.Reason
 	for i := range each {
 		requests[i] = each[i].Request // as it was judged in the end

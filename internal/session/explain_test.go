@@ -8,7 +8,9 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call"
+	"github.com/toold/toold/internal/endpoint"
 	"github.com/toold/toold/internal/needs"
+	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/replay"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
@@ -24,6 +26,53 @@ bash = "deny"
 [tenant.b]
 uids = [1001]
 `
+
+// TestExplainLearns: in the learn mode of a tenant what no line is about is explained as it is judged.
+func TestExplainLearns(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, `[permission.network]
+"*.example" = "deny"
+"ask.example" = "ask"
+[tenant.b]
+uids = [1001]
+`)
+	h.set.Tenants = map[string]Tenant{"b": {Network: Network{Mode: client.NetworkRules}}}
+	h.set.Network = Network{Mode: client.NetworkRules, Learn: true}
+	h.open()
+	for _, p := range []auth.Principal{alice, bob} {
+		s := h.create(p, client.SessionCreate{})
+		calls, err := h.m.Calls(t.Context(), p, s.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		learns := p.UID == alice.UID
+		for at, want := range map[string]string{"other.test:443": "allow [network] learn", "a.example:443": "deny config.toml:2", "ask.example:443": "ask config.toml:3"} {
+			if !learns && at == "other.test:443" {
+				want = "deny default"
+			}
+			for _, session := range []string{s.ID, ""} {
+				v, err := h.m.Policy.Explain(t.Context(), p, client.PolicyExplain{Session: session, Tool: "network", Input: must(json.Marshal(map[string]string{"address": at}))})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := v.Action + " " + v.Rule; got != want || v.Requests[0].Action+" "+v.Requests[0].Rule != want {
+					t.Errorf("%s, %s: explained as %s, %+v, want %s", p.Tenant, at, got, v.Requests, want)
+				}
+			}
+			to, err := endpoint.Parse(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			action, _, _ := strings.Cut(want, " ")
+			if action == "ask" {
+				continue // no call is running for which it could be
+			}
+			if v := calls.Outgoing(t.Context(), &call.Outgoing{Request: policy.Connection(to), Learn: learns}); string(v.Action)+" "+v.Rule != want {
+				t.Errorf("%s, %s: is %s by %s, and is explained as %s", p.Tenant, at, v.Action, v.Rule, want)
+			}
+		}
+	}
+}
 
 func TestExplain(t *testing.T) {
 	h := newHouse(t)
