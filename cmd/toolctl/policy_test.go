@@ -197,8 +197,12 @@ func TestPolicyOffline(t *testing.T) {
 func TestConfigCheckWarns(t *testing.T) {
 	rules := writeRules(t, someRules)
 	ctl(t, t.Context(), "", "config", "check", rules).want(t, 0, rules+" is valid, with 1 warning\n", "warning: "+rules+":5: ")
+	unread := writeRules(t, "[permission.http]\n\"GET https://api.example.com/secret*\" = \"deny\"\n")
+	r := ctl(t, t.Context(), "", "config", "check", unread)
+	r.want(t, 0, unread+" is valid, with 1 warning\n", "warning: "+unread+":2: ")
+	r.want(t, 0, "", "whose requests cannot be read")
 	bad := writeRules(t, "[permission]\nbash = \"alow\"\n[doom_loop]\nthreshold = 0\n")
-	r := ctl(t, t.Context(), "", "config", "check", bad)
+	r = ctl(t, t.Context(), "", "config", "check", bad)
 	r.want(t, 1, "", bad+":2: ")
 	r.want(t, 1, "", bad+":4: ")
 }

@@ -267,8 +267,12 @@ func TestReload(t *testing.T) {
 	p := newPlace(t)
 	file := p.dir + "/config.toml"
 	write := func(text string) { mustNil(t, os.WriteFile(file, []byte(text), 0o600)) }
-	write("[limits]\npids = 100\n")
+	const unread = "[permission.http]\n'GET https://api.example.com/secret*' = 'deny'\n" // which no request is read for
+	write("[limits]\npids = 100\n" + unread)
 	d := p.command("--config", file).start().ready()
+	testrig.Eventually(t, "the warning at the start is in the log", func() bool {
+		return strings.Contains(d.log.String(), "config.toml:4") && strings.Contains(d.log.String(), "whose requests cannot be read")
+	})
 
 	write("[limits]\npids = 0\nmemroy = '1GiB'\n")
 	mustNil(t, d.cmd.Process.Signal(syscall.SIGHUP))
@@ -303,11 +307,12 @@ func TestReload(t *testing.T) {
 	}
 	mustNil(t, os.Chmod(file, 0o600))
 
-	write("[permission]\nbash = 'deny'\n[permission.edit]\n'a' = 'deny'\n'*' = 'ask'\n[audit]\nmode = 'lenient'\n")
+	write("[permission]\nbash = 'deny'\n[permission.edit]\n'a' = 'deny'\n'*' = 'ask'\n[audit]\nmode = 'lenient'\n" + unread)
 	for _, dryRun := range []bool{true, false} {
 		said, err := d.client().Reload(t.Context(), dryRun)
-		if err != nil || len(said.Warnings) != 1 || !strings.Contains(said.Warnings[0], "config.toml:5: ") ||
-			!strings.Contains(said.Warnings[0], "stands last and undoes line 4") || !slices.Equal(said.AtStart, []string{"audit.mode"}) {
+		if err != nil || len(said.Warnings) != 2 || !strings.Contains(said.Warnings[0], "config.toml:5: ") ||
+			!strings.Contains(said.Warnings[0], "stands last and undoes line 4") ||
+			!strings.Contains(said.Warnings[1], "config.toml:9: ") || !strings.Contains(said.Warnings[1], "whose requests cannot be read") || !slices.Equal(said.AtStart, []string{"audit.mode"}) {
 			t.Errorf("dry run %v: %+v, %v", dryRun, said, err)
 		}
 		tools, err := d.client().Tools(t.Context(), client.ToolQuery{})

@@ -550,6 +550,17 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
+// TestLearnIsTheConfigurations: who creates a session cannot give it the learn mode.
+func TestLearnIsTheConfigurations(t *testing.T) {
+	t.Parallel()
+	d := start(t, nil)
+	for _, body := range []string{`{"network":{"mode":"rules","learn":true}}`, `{"network":{"learn":true}}`, `{"learn":true}`, `{"network.learn":true}`} {
+		if resp, text := d.do(t, "POST", "/v1/sessions", body); resp.StatusCode != http.StatusBadRequest || !strings.Contains(text, "learn") {
+			t.Errorf("%s: %d %s", body, resp.StatusCode, text)
+		}
+	}
+}
+
 type unready struct {
 	Health
 	status string

@@ -14,8 +14,12 @@ import (
 func TestRealApplyNamesSensitive(t *testing.T) {
 	a := newApplyRig(t)
 	a.write("f", "1\n")
+	set := *a.m.settings.Load()
+	set.Worktrees.Sensitive = []string{"*.onsight", "/marked"}
+	a.m.Reload(set)
 	a.session("s")
-	var want, made []string
+	more := []string{"deep/x.onsight", "marked"} // by configuration
+	want, made := slices.Clone(more), []string{"deep/x.onsight", "marked"}
 	for i, name := range onsight.Top() {
 		if name == ".git" || name == ".hg" || name == ".svn" {
 			continue // of repositories, which have tests of their own
@@ -32,7 +36,7 @@ func TestRealApplyNamesSensitive(t *testing.T) {
 		if !slices.Equal(v.Sensitive, want) {
 			t.Errorf("dry run %v: it names %q, want %q", dry, v.Sensitive, want)
 		}
-		if slices.ContainsFunc(v.Written, func(p string) bool { return onsight.Path(p) == onsight.OnSight }) || !slices.Contains(v.Written, "deep/plain") {
+		if slices.ContainsFunc(v.Written, func(p string) bool { return onsight.Path(p) == onsight.OnSight || slices.Contains(more, p) }) || !slices.Contains(v.Written, "deep/plain") {
 			t.Errorf("dry run %v: it writes %q", dry, v.Written)
 		}
 	}
