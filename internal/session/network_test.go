@@ -50,6 +50,8 @@ func TestReplayConnections(t *testing.T) {
 		{Permission: "network", To: "same.example:443", Verdict: "allow", Rule: "old.toml:2"},
 		{Permission: "http", To: "GET http://same.example/a", Verdict: "allow", Rule: "default"},
 		{Permission: "network", To: "no host", Verdict: "deny"},
+		{Permission: "http", To: "GET http://same.example:8080/a", Verdict: "allow", Rule: "default"},
+		{Permission: "http", To: "GET http://tls.example:443/a", Verdict: "allow", Rule: "default"}, // by the proxy, once
 	} {
 		e := event.New(client.EventNetworkAllowed, s.Tenant, s.ID, "call_x", r)
 		if err := h.m.store.Write(func(tx *store.Tx) error { tx.AddEvent(e); return nil }); err != nil {
@@ -58,7 +60,7 @@ func TestReplayConnections(t *testing.T) {
 	}
 	got, err := h.replayer().Replay(t.Context(), root, client.PolicyReplay{
 		Name: "new.toml", Session: s.ID, Tenant: s.Tenant,
-		Rules: "[permission.network]\n\"*.example\" = \"allow\"\n\"*.example.com\" = \"ask\"\n[permission.http]\n\"* http://same.example/*\" = \"deny\"\n",
+		Rules: "[permission.network]\n\"*.example\" = \"allow\"\n\"*.example.com\" = \"ask\"\n[permission.http]\n\"* http://same.example/*\" = \"deny\"\n\"* http://same.example:8080/*\" = \"ask\"\n",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -71,12 +73,14 @@ func TestReplayConnections(t *testing.T) {
 		`network {"address":"api.example.com:443"} allow ask new.toml:3`,
 		`network {"address":"other.example:443"} deny allow new.toml:2`,
 		`http {"request":"GET http://same.example/a"} allow deny new.toml:5`,
+		`http {"request":"GET http://same.example:8080/a"} allow ask new.toml:6`,
+		`http {"request":"GET http://tls.example:443/a"} allow deny [network] tls`,
 	}
-	if !slices.Equal(all, want) || got.Calls != 4 {
+	if !slices.Equal(all, want) || got.Calls != 6 {
 		t.Errorf("%d judged, changes\n%s\nwant\n%s", got.Calls, strings.Join(all, "\n"), strings.Join(want, "\n"))
 	}
 	sum, err := h.m.Networks.Network(t.Context(), alice, s.ID)
-	if err != nil || len(sum.Hosts) != 5 || sum.Hosts[0].Count != 2 || sum.Hosts[0].Failed != 1 || sum.Hosts[0].Up != 10 || sum.LeftOut != 4 {
+	if err != nil || len(sum.Hosts) != 7 || sum.Hosts[0].Count != 2 || sum.Hosts[0].Failed != 1 || sum.Hosts[0].Up != 10 || sum.LeftOut != 4 {
 		t.Errorf("%+v, %v", sum, err)
 	}
 	if _, err := h.m.Networks.Network(t.Context(), bob, s.ID); codeOfErr(err) != client.CodeNotFound {
