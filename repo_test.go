@@ -370,7 +370,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestSecurityNamesTests: each test that the security documents name is there.
+// TestSecurityNamesTests: each test that the security documents name, or the table of what routes show, is there.
 func TestSecurityNamesTests(t *testing.T) {
 	var all bytes.Buffer
 	sources(t, func(path string, src []byte) {
@@ -388,6 +388,21 @@ func TestSecurityNamesTests(t *testing.T) {
 				t.Errorf("%s names %s, which no package has", doc, m[1])
 			}
 		}
+	}
+	// So do the guards of routes.
+	const table = "internal/server/content_test.go"
+	text, err := os.ReadFile(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guards := regexp.MustCompile(`[:,] (Test[A-Za-z0-9]+)`).FindAllStringSubmatch(string(text), -1)
+	for _, m := range guards {
+		if !bytes.Contains(all.Bytes(), []byte("func "+m[1]+"(")) {
+			t.Errorf("%s names %s, which no package has", table, m[1])
+		}
+	}
+	if len(guards) < 8 {
+		t.Errorf("%s names %d tests", table, len(guards))
 	}
 }
 

@@ -9,7 +9,33 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
+
+// TestReadyOnceSessionsCanBeMade: while the daemon starts a session is refused, and it is not ready; who has waited
+// until it is ready is not refused.
+func TestReadyOnceSessionsCanBeMade(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	for range 3 {
+		h.create(alice, client.SessionCreate{}) // which the next daemon takes over
+	}
+	h.stop()
+	m := h.build()
+	if r := m.Ready(t.Context()); r.Status != "starting" {
+		t.Errorf("before its start it is %s", r.Status)
+	}
+	if _, err := m.Create(t.Context(), alice, client.SessionCreate{}); codeOfErr(err) != client.CodeOverloaded || !strings.Contains(err.Error(), "still starting") {
+		t.Errorf("before its start: %v", err)
+	}
+	started := make(chan error, 1)
+	go func() { started <- m.Start(context.WithoutCancel(t.Context())) }()
+	testrig.Eventually(t, "it is ready", func() bool { return m.Ready(t.Context()).Status == "ok" })
+	_, err := m.Create(t.Context(), alice, client.SessionCreate{})
+	if err := errors.Join(err, <-started); err != nil {
+		t.Errorf("after it was ready: %v", err)
+	}
+}
 
 // TestReady: a daemon that cannot do its work says so, and why, until it can again.
 func TestReady(t *testing.T) {
