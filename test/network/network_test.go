@@ -3,8 +3,10 @@ package network
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +32,7 @@ func testNetwork(t *testing.T, r *rig) {
 		{"denied", true, testDenied},
 		{"proxied", false, testProxied},
 		{"asked", false, testAsked},
+		{"guessed", false, testGuessed},
 		{"waiting", true, testWaiting},
 		{"none", false, testNone},
 		{"explain", false, testExplain},
@@ -181,6 +184,59 @@ func testAsked(t *testing.T, r *rig) {
 	}
 	// It was saved for the session.
 	has(t, r.bash(s, "curl -sS http://asked.example/y"), "served asked.example/y\n")
+}
+
+// testGuessed: of two running calls a connection is asked about for the one that wants it, where that is
+// known, and else for the older, with both of them named.
+func testGuessed(t *testing.T, r *rig) {
+	ctx := context.Background()
+	s := r.session(client.SessionCreate{})
+	running := func(n int) (ids []string) { // the oldest first
+		t.Helper()
+		testrig.Eventually(t, fmt.Sprintf("%d calls run", n), func() bool {
+			list, err := r.client.ListCalls(ctx, s, client.CallQuery{})
+			must(t, err)
+			ids = nil
+			for _, c := range list.Items {
+				if c.Status == client.CallRunning {
+					ids = append(ids, c.ID)
+				}
+			}
+			return len(ids) == n
+		})
+		slices.Sort(ids)
+		return ids
+	}
+	waits := r.calling(s, "until [ -e /tmp/over ]; do sleep 0.05; done")
+	older := running(1)[0]
+	wants := r.calling(s, "curl -sS http://asked.example/guessed; touch /tmp/over")
+	all := running(2)
+	var a client.Approval
+	testrig.Eventually(t, "the connection is asked about", func() bool {
+		list, err := r.client.ListApprovals(ctx, client.ApprovalQuery{Session: s})
+		if err != nil || len(list.Items) == 0 {
+			return false
+		}
+		a = list.Items[0]
+		return true
+	})
+	others, guessed := a.Metadata["calls"]
+	switch {
+	case guessed != r.tier.relayed && r.tier.name != docker.name: // an Engine may have its own cgroups
+		t.Errorf("it is a guess: %t; %+v", guessed, a)
+	case guessed && (a.CallID != older || fmt.Sprint(others) != fmt.Sprint(all)):
+		t.Errorf("asked for %s, with %v; want %s, with %v", a.CallID, others, older, all)
+	case !guessed && a.CallID != all[1]:
+		t.Errorf("asked for %s, and %s wants it", a.CallID, all[1])
+	}
+	_, err := r.client.AnswerApproval(ctx, a.ID, client.ApprovalAnswer{Answer: client.AnswerOnce})
+	must(t, err)
+	if c := <-wants; c == nil || !strings.Contains(c.Output, "served asked.example/guessed") {
+		t.Errorf("%+v", c)
+	}
+	if c := <-waits; c == nil || c.IsError {
+		t.Errorf("%+v", c)
+	}
 }
 
 // testWaiting: the time of a call stands still while its connection waits for an answer, and
