@@ -609,8 +609,8 @@ tls = [8443, 80, 8444]
 [permission.http]
 "* http://only.example:*/*" = "allow"
 "* http://plain.example:8443/*" = "ask"
-"* https://*:*/closed*" = "deny"
-"* https://open.example:*/*" = "allow"
+"* https://closed.example:*/closed*" = "deny"
+"* *://both.example:*/x*" = "deny"
 `
 	set, err := Parse("rules.toml", []byte(rules))
 	if err != nil {
@@ -627,15 +627,18 @@ tls = [8443, 80, 8444]
 	for text, want := range map[string]string{
 		"http GET http://only.example:8443/":   setting, // nothing but TLS passes there
 		"http GET http://only.example/":        setting,
+		"http GET https://only.example:8443/":  "allow default",
+		"http GET https://only.example:9000/":  "deny rules.toml:6",
 		"http GET http://open.example:443/":    setting,
 		"http GET http://open.example:9000/":   "allow default",
 		"http GET http://plain.example:8443/":  "ask rules.toml:7", // the rule has the port's number
-		"http GET https://plain.example:8443/": "deny rules.toml:8",
-		"http GET https://open.example:8443/":  "allow default",
+		"http GET https://plain.example:8443/": "deny rules.toml:7",
 		"http GET https://open.example:80/":    "allow default",
-		"network a.example:8443":               "deny rules.toml:8",
-		"network a.example:80":                 "deny rules.toml:8",
-		"network open.example:9000":            "allow rules.toml:4",
+		"http GET https://closed.example:80/":  "deny rules.toml:8",
+		"network closed.example:8443":          "deny rules.toml:8",
+		"network both.example:8444":            "deny rules.toml:9", // it would have to be https
+		"network both.example:80":              "deny rules.toml:9",
+		"network both.example:9000":            "allow rules.toml:4",
 		"network open.example:8444":            "allow rules.toml:4",
 	} {
 		permission, what, _ := strings.Cut(text, " ")
