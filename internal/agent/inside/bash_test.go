@@ -223,30 +223,42 @@ func TestBashBackground(t *testing.T) {
 // that the call has: also what it says then is of the output.
 func TestBackgroundIsAskedToEnd(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	c, _ := r.connect(r.hello())
 	const leave = `(trap 'trap "" TERM; echo asked; rm lock; exit' TERM; : > lock; while :; do sleep 0.01; done) & ` // a lock as git holds one
-	for _, tc := range []struct{ name, then string }{
-		{"done", "exit 3"},
-		{"aborted", "echo now; exec sleep 300"},
+	for _, tc := range []struct {
+		name, then string
+		reason     run.Reason
+	}{
+		{"done", "exit 3", run.ReasonExit},
+		{"aborted", "echo now; exec sleep 300", run.ReasonAborted},
+		{"ended", "echo now; exec sleep 300", run.ReasonSessionEnded},
+		{"timeout", "exec sleep 300", run.ReasonTimeout},
+		{"output", "exec yes", run.ReasonOutputLimit},
 	} {
-		s := &sink{}
-		s.hook = func(int64) error {
-			if tc.name == "aborted" {
-				return c.Abort(tc.name, run.ReasonAborted)
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			c, _ := r.connect(r.hello())
+			req := bashCall(tc.name, leave+until("lock")+"; "+tc.then)
+			s := &sink{}
+			switch tc.reason {
+			case run.ReasonTimeout:
+				req.TimeoutMillis = 5000 // the lock is there long before
+			case run.ReasonOutputLimit:
+				req.MaxOutput = 100_000
+			case run.ReasonAborted, run.ReasonSessionEnded:
+				s.hook = func(int64) error { return c.Abort(tc.name, tc.reason) }
 			}
-			return nil
-		}
-		o, err := c.Run(t.Context(), bashCall(tc.name, leave+until("lock")+"; "+tc.then), s)
-		if err != nil || o.Err != nil {
-			t.Fatal(err, o)
-		}
-		if !strings.HasSuffix(string(s.data), "asked\n") {
-			t.Errorf("%s: output %q", tc.name, s.data)
-		}
-		if _, err := os.Lstat(filepath.Join(r.dir, "lock")); !os.IsNotExist(err) {
-			t.Errorf("%s: the lock: %v", tc.name, err)
-		}
+			o, err := c.Run(t.Context(), req, s)
+			if err != nil || o.Err != nil {
+				t.Fatal(err, o)
+			}
+			if o.Exit.Reason != tc.reason || tc.reason != run.ReasonOutputLimit && !strings.HasSuffix(string(s.data), "asked\n") {
+				t.Errorf("%+v, output %q", o.Exit, s.data[max(0, len(s.data)-100):])
+			}
+			if _, err := os.Lstat(filepath.Join(r.dir, "lock")); !os.IsNotExist(err) {
+				t.Errorf("the lock: %v", err)
+			}
+		})
 	}
 }
 
@@ -267,6 +279,22 @@ func TestLocksLeftBehind(t *testing.T) {
 	_, o = r.bash(c, "d", "sleep 300 & ")
 	if len(o.Exit.Locks) != 0 {
 		t.Errorf("no git was killed: %+v", o.Exit)
+	}
+	// The one that the call runs itself is named too, whatever ends it.
+	for _, why := range []run.Reason{run.ReasonAborted, run.ReasonSessionEnded, run.ReasonTimeout} {
+		s, req := &sink{}, bashCall(string(why), `rm -f .git/index.lock; exec ./git -c 'trap "" TERM; : > .git/index.lock; echo now; while :; do sleep 0.01; done'`)
+		if why == run.ReasonTimeout {
+			req.TimeoutMillis = 5000
+		} else {
+			s.hook = func(int64) error { return c.Abort(string(why), why) }
+		}
+		o, err := c.Run(t.Context(), req, s)
+		if err != nil || o.Err != nil {
+			t.Fatal(err, o)
+		}
+		if o.Exit.Reason != why || len(o.Exit.Locks) != 1 || !strings.Contains(o.Result.Output, "git was killed and left "+filepath.Join(r.dir, ".git/index.lock")+": ") {
+			t.Errorf("%s: %q %+v", why, o.Result.Output, o.Exit)
+		}
 	}
 }
 
