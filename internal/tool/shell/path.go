@@ -99,11 +99,12 @@ func (c *scanner) pathArguments(k *call) {
 	pattern, skip := takesPattern[name] // skip: the first operand
 	value := false                      // the next word is that of an option, and no file
 	options, table := true, fileOptions[name]
-	k.told = name == "curl" || name == "wget" // what else they are given are addresses
+	k.told = k.told || name == "curl" || name == "wget" // what else they are given are addresses
 	for i, w := range k.args[1:] {
 		switch {
 		case value:
 			value, skip = false, skip && !w.many
+		case i+1 < k.code && w.fixed && isShellOption(w.value): // how to read the script
 		case options && w.fixed && w.value == "--":
 			options = false
 		case options && strings.HasPrefix(w.value, "-") && len(w.value) > 1:

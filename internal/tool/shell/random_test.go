@@ -447,6 +447,14 @@ func TestQuickLooks(t *testing.T) {
 // judged no milder: whatever is listed, written or opaque by itself is so there.
 func TestWrappingChangesNothing(t *testing.T) {
 	t.Parallel()
+	for _, text := range []string{"ls x/", "cd /workspace/", "echo a/", "cat a/ b", "./x/", "a/b -c /d/", "ls -la /cache/", "true > /x/y"} {
+		for _, outer := range []string{"bash -c ", "bash -ec ", "env bash -c ", "nice bash -c ", "timeout 5 bash -c ", "/bin/bash -c ", "sh -c ", "env sh -c "} {
+			r := Scan(text, Options{Home: "/w"})
+			if in := Scan(outer+"'"+text+"'", Options{Home: "/w"}); in.Opaque || r.Opaque || !slices.Equal(in.Paths, r.Paths) || !slices.Equal(in.Writes, r.Writes) || !slices.Equal(in.Links, r.Links) {
+				t.Errorf("%s'%s': %+v, by itself %+v", outer, text, in, r)
+			}
+		}
+	}
 	generate(t, 5_000, 500_000, func(g *grammar, text string) {
 		if len(text) > 4000 || strings.ContainsAny(text, "\x00\r") {
 			return
@@ -456,6 +464,9 @@ func TestWrappingChangesNothing(t *testing.T) {
 		for _, outer := range []string{"bash -c ", "bash -ec ", "env bash -c ", "nice bash -c ", "command bash -c ", "/bin/bash -c "} {
 			in := Scan(outer+script, Options{Home: "/w"})
 			if why := milder(in, r); why != "" {
+				t.Errorf("%s%s: %s", outer, script, why)
+			}
+			if why := more(in, r); why != "" {
 				t.Errorf("%s%s: %s", outer, script, why)
 			}
 			if in.Opaque != r.Opaque && !strings.HasPrefix(text, "-") && !strings.HasPrefix(text, "+") && len(r.Commands) > 0 {
@@ -475,6 +486,30 @@ func TestWrappingChangesNothing(t *testing.T) {
 			}
 		}
 	})
+}
+
+// more says what the scan of a script that is wrapped, in, names that r, which is that of the script, does not; "" where that is
+// nothing.
+func more(in, r Result) string {
+	if in.Opaque || r.Opaque {
+		return ""
+	}
+	for _, p := range in.Writes {
+		if !slices.ContainsFunc(r.Writes, func(o Path) bool { return o.Name == p.Name }) {
+			return "it lists that it writes " + p.Text + ", which it does not by itself"
+		}
+	}
+	for _, p := range in.Paths {
+		if !slices.ContainsFunc(r.Paths, func(o Path) bool { return o.Name == p.Name && o.Weak == p.Weak && o.Matched == p.Matched }) {
+			return "it lists the path " + p.Text + ", which it does not by itself"
+		}
+	}
+	for _, l := range in.Links {
+		if !slices.ContainsFunc(r.Links, func(o Link) bool { return o.Name == l.Name }) {
+			return "it lists the word " + l.Text + ", which it does not by itself"
+		}
+	}
+	return ""
 }
 
 // milder says what of r is not in the scan of what runs the same, in; "" where all is. What is

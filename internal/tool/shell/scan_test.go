@@ -349,7 +349,7 @@ func TestLinks(t *testing.T) {
 	for text, want := range map[string]string{
 		"frob a b": "a b", "frob a ./b c/d /e ~/f": "a", "frob --x=a -xb c=d @e": "a b d c=d @e e", "frob $x *a \"$y\"z": "", "frob a{b,c} {d,e}f {g,h}{i,j} {k..m} 'n'{o,p}": "ab ac df ef", "frob --x={a,b}": "a b", "'frob' \"a b\" c\\ d": "a b c d",
 		"frob https://a/b c:d": "c:d", "frob ''": "", "cat a b=c": "c", "cat -na": "", "frob -na": "a", "echo a; tr b c; seq 1": "", "git commit -qm x": "commit x", "curl a -d b": "", "find a -name b ! -type f": "", "find a -exec frob b \\;": "b",
-		"grep a b -e c": "", "sh -c 'frob a'": "a", "bash -c 'frob \"$1\"' a b": "a b", "bash -e a": "a", "xargs frob a": "a", "timeout 5 frob a": "5 a", "cd d && frob a": "d/a", "cd d; frob a": "d/a a", "cd /d && frob a": "/d/a", "frob a; frob a b": "a b", "frob a >b <c": "a",
+		"grep a b -e c": "", "sh -c 'frob a'": "a", "bash -c 'frob \"$1\"' a b": "a b", "bash -e a": "a", "xargs frob a": "a", "timeout 5 frob a": "a", "env -C e X=b nice -n 5 timeout -k 1 5 true": "", "/usr/bin/time -f b frob a": "a", "bash -ec 'frob a' b": "a b", "bash -eb a": "b a", "cd d && frob a": "d/a", "cd d; frob a": "d/a a", "cd /d && frob a": "/d/a", "frob a; frob a b": "a b", "frob a >b <c": "a",
 		"pushd d; frob a": "", ". d; frob a": "d", "x=a; frob $x": "", "f() { frob a; }; f b": "b",
 	} {
 		var got []string

@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run/readrule"
 	"github.com/toold/toold/internal/tool/shell"
@@ -55,8 +57,23 @@ func requestsOf(t *testing.T, command, reader string) []policy.Request {
 	if err != nil {
 		return nil
 	}
-	// The text of the whole is not that of an outer program's argument.
 	return slices.DeleteFunc(policy.AsWritten(inv, &tool.Reader{Shell: []string{reader}}, policy.Places{Worktree: "/w"}), func(q policy.Request) bool { return q.Permission == policy.PermissionExternal })
+}
+
+// outside are the places out of a session with mounts to which a command goes, "" for one that is not known.
+func outside(t *testing.T, command string) (all []string) {
+	t.Helper()
+	input, err := json.Marshal(map[string]string{"command": command})
+	testrig.Must(t, err)
+	inv, err := registry().Parse("bash", input)
+	testrig.Must(t, err)
+	for _, q := range policy.AsWritten(inv, &tool.Reader{Shell: []string{"bash"}}, policy.Places{Worktree: "/w", Mounts: []string{"/cache", "/x", "/d"}}) {
+		if q.Permission == policy.PermissionExternal && !q.Opaque {
+			all = append(all, q.Path)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // patterns of random rules; the rest of them are about what wraps.
@@ -70,6 +87,7 @@ var (
 // judged as a whole there, for one of the reasons above.
 func TestWrappingChangesNoVerdict(t *testing.T) {
 	t.Parallel()
+	var left atomic.Int32
 	var mu sync.Mutex
 	seen := make(map[policy.Action]int)
 	shell.Generate(t, 1_500, 400_000, func(r *rand.Rand, text, simple string) {
@@ -100,6 +118,13 @@ func TestWrappingChangesNoVerdict(t *testing.T) {
 				}
 				continue
 			}
+			if opaque(plain) == "" {
+				a, b := outside(t, c.inner), outside(t, c.wrapped)
+				if !slices.Equal(a, b) {
+					t.Errorf("%q goes to %q, and %q by itself to %q", c.wrapped, b, c.inner, a)
+				}
+				left.Add(int32(min(1, len(a))))
+			}
 			stack, rules := randomRules(t, r)
 			want := stack.Judge(plain).Action
 			got := stack.Judge(wrapped)
@@ -126,6 +151,9 @@ func TestWrappingChangesNoVerdict(t *testing.T) {
 	})
 	if seen[policy.Allow] < 100 || seen[policy.Ask] < 100 || seen[policy.Deny] < 100 {
 		t.Errorf("verdicts %v", seen)
+	}
+	if left.Load() == 0 {
+		t.Error("no command goes out of the worktree")
 	}
 }
 

@@ -126,7 +126,8 @@ func (c *scanner) wrapped(k *call, name string, w wrapper) (ok, bad dirs) {
 		variable, value, _ := strings.Cut(a.value, "=")
 		c.passed(variable, value, a.fixed)
 	}
-	c.pathArguments(&call{args: k.args[:len(k.args)-len(rest)], dirs: k.dirs})
+	// Of one that only runs what it is given its own words are known: numbers, variables, and options.
+	c.pathArguments(&call{args: k.args[:len(k.args)-len(rest)], dirs: k.dirs, told: w.only && why == "" && len(rest) > 0})
 	if why != "" {
 		c.opaque("%s: %s", name, why)
 		return lostDirs, lostDirs
