@@ -134,3 +134,14 @@ func TestShapedOverHTTP(t *testing.T) {
 		}
 	}
 }
+
+// TestCallsAreOfAnAgent: whatever a client of MCP calls itself, and whether it does, its calls are an agent's, so that no
+// person at a terminal may answer them.
+func TestCallsAreOfAnAgent(t *testing.T) {
+	t.Parallel()
+	for _, client := range []*sdk.Implementation{nil, {}, {Name: "claude-code"}, {Name: "a\x00b"}, {Name: strings.Repeat("x", 10_000)}} {
+		if agent := new(Server).agentOf(client); agent == "" {
+			t.Errorf("%+v: no agent", client)
+		}
+	}
+}

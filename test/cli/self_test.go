@@ -49,6 +49,11 @@ func TestOwnCallAtTheTerminal(t *testing.T) {
 		}
 	}
 
+	testrig.Eventually(t, "the audit log says who has answered", func() bool {
+		text, _ := r.raw(t, 300, "audit", "tail", filepath.Join(r.dir, "state/audit"), "-o", "json")
+		return strings.Count(strings.ReplaceAll(text, `": "`, `":"`), `"approver":"self at terminal"`) >= 3
+	})
+
 	// Another process of the same user does not answer for it, at a terminal or not.
 	r.raw(t, 80, "call", "s", "bash", "echo four", "--wait", "0")
 	var id string
