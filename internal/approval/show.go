@@ -130,5 +130,5 @@ func (d *shownText) shortened(text string, most int) string {
 	d.meta["truncated"] = true
 	head := text[:plain.RuneStart(text, most/2)]
 	tail := plain.FromRune(text[len(text)-most/2:])
-	return head + fmt.Sprintf("\n[… %d bytes left out …]\n", len(text)-len(head)-len(tail)) + tail
+	return head + fmt.Sprintf("\n[… %s left out …]\n", plain.Count(len(text)-len(head)-len(tail), "byte", "bytes")) + tail
 }

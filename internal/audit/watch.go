@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/toold/toold/internal/audit/record"
+	"github.com/toold/toold/internal/plain"
 )
 
 // errTampered: the file is not as this process has left it.
@@ -27,9 +28,9 @@ func (l *Log) check() error {
 	case !os.SameFile(own, at):
 		return fmt.Errorf("%w: another one has its place", errTampered)
 	case size < l.size:
-		return fmt.Errorf("%w: it has %d bytes of %d", errTampered, size, l.size)
+		return fmt.Errorf("%w: it has %d of %d bytes", errTampered, size, l.size)
 	case size > l.size && !l.dirty:
-		return fmt.Errorf("%w: it has %d bytes that toold has not written", errTampered, size-l.size)
+		return fmt.Errorf("%w: it has %s that toold has not written", errTampered, plain.Count(size-l.size, "byte", "bytes"))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/descriptor"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -53,7 +54,7 @@ func (d *Doctor) network(ctx context.Context, p auth.Principal, runtime, suffix 
 		check.Status, check.Detail = client.CheckFail, "a session with network rules could not be made: "+err.Error()
 	}
 	if n := reached(l); n > 0 {
-		check.Status, check.Detail = client.CheckFail, fmt.Sprintf("%d connections reached a listener of this host that no rule allows", n)
+		check.Status, check.Detail = client.CheckFail, fmt.Sprintf("%s reached a listener of this host that no rule allows", plain.Count(n, "connection", "connections"))
 		check.Hint = `set [network] mode = "none" until this is understood`
 	}
 	return check

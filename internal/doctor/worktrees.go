@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox/mount"
 	"github.com/toold/toold/internal/worktree/layers"
 )
@@ -50,6 +51,6 @@ func keptCheck(store *layers.Store, trees []*layers.Tree) client.Check {
 	}
 	return client.Check{
 		Group: "worktree", Name: "kept changes", Status: client.CheckOK,
-		Detail: fmt.Sprintf("of %d sessions that are over, %s", n, client.Size(bytes)),
+		Detail: fmt.Sprintf("of %s, %s", plain.Count(n, "session that is over", "sessions that are over"), client.Size(bytes)),
 	}
 }

@@ -45,7 +45,7 @@ func TestWorktrees(t *testing.T) {
 	for _, c := range worktrees(store) {
 		checks[c.Name] = c
 	}
-	if c := checks["kept changes"]; c.Status != client.CheckOK || !strings.HasPrefix(c.Detail, "of 1 sessions that are over, 1") {
+	if c := checks["kept changes"]; c.Status != client.CheckOK || !strings.HasPrefix(c.Detail, "of 1 session that is over, 1") {
 		t.Errorf("%+v", c)
 	}
 	if c := checks["changes of ses_broken"]; c.Status != client.CheckFail || !strings.Contains(c.Detail, broken) || !strings.Contains(c.Hint, "backup") {

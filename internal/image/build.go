@@ -15,6 +15,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/beneath"
+	"github.com/toold/toold/internal/plain"
 )
 
 // tempName is a new name in tmp/.
@@ -198,7 +199,7 @@ func (s *Store) downloadOnce(ctx context.Context, f *os.File, l *layer, tell fun
 	}
 	// A reader that checks digests itself fails at the end, in its own words.
 	if got := d.digest(); got != l.digest || d.n != l.size {
-		return fmt.Errorf("%w: got %s with %d bytes instead of %s with %d", ErrCorrupt, got, d.n, l.digest, l.size)
+		return fmt.Errorf("%w: got %s with %s instead of %s with %d", ErrCorrupt, got, plain.Count(d.n, "byte", "bytes"), l.digest, l.size)
 	}
 	return nil
 }

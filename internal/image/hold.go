@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/beneath"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -143,7 +144,7 @@ func (s *Store) detach(ref string) (trash string, err error) {
 		return "", s.saveNamesLocked(names)
 	}
 	if n := s.images[digest].held; n > 0 {
-		return "", fmt.Errorf("%s: %w by %d sessions; end them first", ref, ErrInUse, n)
+		return "", fmt.Errorf("%s: %w by %s first", ref, ErrInUse, plain.Count(n, "session; end it", "sessions; end them"))
 	}
 	trash = tempName("rm")
 	if err := s.dir.Rename(folder(digest), trash); err != nil {

@@ -12,6 +12,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 // source is where manifests and blobs are: a registry or a layout. It may give
@@ -196,7 +197,7 @@ func (s *Store) complete(r *recipe, rawConfig []byte) error {
 	case len(r.layers) == 0:
 		return fmt.Errorf("%w: it has no layers; is it an image of something else than a file system?", ErrInvalid)
 	case len(ids) != len(r.layers):
-		return fmt.Errorf("%w: it has %d layers, and its configuration speaks of %d", ErrInvalid, len(r.layers), len(ids))
+		return fmt.Errorf("%w: it has %s, and its configuration speaks of %d", ErrInvalid, plain.Count(len(r.layers), "layer", "layers"), len(ids))
 	case len(ids) > s.limits.Layers:
 		return fmt.Errorf("%w: it has %d layers, and may have %d", ErrTooLarge, len(ids), s.limits.Layers)
 	}

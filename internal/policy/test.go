@@ -80,7 +80,7 @@ func (p *parser) test() {
 		}
 		p.problem(p.tests[i].at, "test: %v", err)
 		if more := len(p.tests) - i - 1; more > 0 && len(p.problems) == maxFailed {
-			p.problem(p.tests[i+1].at, "%d more tests were not tried", more)
+			p.problem(p.tests[i+1].at, "%s not tried", plain.Count(more, "more test was", "more tests were"))
 			break
 		}
 	}

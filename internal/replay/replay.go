@@ -88,10 +88,10 @@ func (m *Replayer) Replay(ctx context.Context, p auth.Principal, r client.Policy
 		return nil, fmt.Errorf("replay calls: %w", err)
 	}
 	if y.notKept > 0 {
-		y.out.Notes = append(y.out.Notes, fmt.Sprintf("%d calls were passed over: their inputs were large and are not kept, only hashes of them", y.notKept))
+		y.out.Notes = append(y.out.Notes, plain.Count(y.notKept, "call was", "calls were")+" passed over: large inputs are not kept, only hashes of them")
 	}
 	if y.passed > 0 {
-		y.out.Notes = append(y.out.Notes, fmt.Sprintf("%d calls were passed over: no rule was asked about them, or none can be", y.passed))
+		y.out.Notes = append(y.out.Notes, plain.Count(y.passed, "call was", "calls were")+" passed over: no rule was asked about that, or none can be")
 	}
 	return y.out, nil
 }

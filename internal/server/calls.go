@@ -193,7 +193,7 @@ func (s callRoutes) callOutput(x *exchange, r *request) error {
 	}
 	if o.Offset > total {
 		return invalidStatus(http.StatusRequestedRangeNotSatisfiable,
-			fmt.Sprintf("offset %d is behind the end of the output, which has %d bytes so far", o.Offset, total), "")
+			fmt.Sprintf("offset %d is behind the end of the output, which has %s so far", o.Offset, plain.Count(total, "byte", "bytes")), "")
 	}
 	return s.sendBytes(x, r, body, total-o.Offset)
 }

@@ -112,7 +112,7 @@ func doubtsOf(row *store.Session) []string {
 		}
 	}
 	if more := len(all) - maxDoubts; more > 0 {
-		all = append(all[:maxDoubts], fmt.Sprintf("and %d more rules that cannot do what they say", more))
+		all = append(all[:maxDoubts], "and "+plain.Count(more, "more rule that cannot do what it says", "more rules that cannot do what they say"))
 	}
 	return all
 }

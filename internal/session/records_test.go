@@ -78,7 +78,7 @@ func TestInputsThatNeverRan(t *testing.T) {
 		t.Errorf("the records take %d bytes", n)
 	}
 	r, err := h.replayer().Replay(t.Context(), root, client.PolicyReplay{Rules: "[permission]\nbash = \"allow\"\n"})
-	if err != nil || r.Calls != 2 || !strings.Contains(strings.Join(r.Notes, "\n"), "3 calls were passed over: their inputs") {
+	if err != nil || r.Calls != 2 || !strings.Contains(strings.Join(r.Notes, "\n"), "3 calls were passed over: large inputs") {
 		t.Errorf("replay: %+v, %v", r, err)
 	}
 }

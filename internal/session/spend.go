@@ -8,6 +8,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/steady"
 )
@@ -125,7 +126,7 @@ func (s *Session) spent() string {
 	switch {
 	case l == nil:
 	case l.Calls != nil && *l.Calls == 0 && s.calls.Open() == 0:
-		return fmt.Sprintf("budget: it has made its %d calls", b.Calls)
+		return "budget: it has made its " + plain.Count(b.Calls, "call", "calls")
 	case l.CPU != nil && *l.CPU == 0:
 		return fmt.Sprintf("budget: it has used its cpu time of %s", b.CPU)
 	case l.Wall != nil && *l.Wall == 0:

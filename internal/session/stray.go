@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -96,8 +97,8 @@ func (x *strays) warnings(keep time.Duration) []string {
 	}
 	ids := slices.Sorted(maps.Keys(x.when))
 	first := slices.MinFunc(ids, func(a, b string) int { return cmp.Or(x.when[a].Compare(x.when[b]), strings.Compare(a, b)) })
-	return []string{fmt.Sprintf("%d sessions that are not on record have something here, the first until %s (%s): the database is damaged or an older copy; "+
-		"toolctl gc --dry-run lists what there is", len(ids), x.when[first].Add(keep).UTC().Format(time.RFC3339), first)}
+	return []string{fmt.Sprintf("%s something here, the first until %s (%s): the database is damaged or an older copy; "+
+		"toolctl gc --dry-run lists what there is", plain.Count(len(ids), "session that is not on record has", "sessions that are not on record have"), x.when[first].Add(keep).UTC().Format(time.RFC3339), first)}
 }
 
 // Check says for doctor whether all that is here is on record.

@@ -193,7 +193,7 @@ func notesOf(done []files.Recovered) []string {
 		if r.Finished {
 			what = "all of it is there"
 		}
-		note := fmt.Sprintf("its agent was killed in a change of %d files: %s", len(r.Paths), what)
+		note := fmt.Sprintf("its agent was killed in a change of %s: %s", plain.Count(len(r.Paths), "file", "files"), what)
 		if n := len(r.Left); n > 0 {
 			note += fmt.Sprintf(", but for %d that somebody has changed since (%s)", n, plain.Name(plain.Cut(r.Left[0], 256)))
 		}

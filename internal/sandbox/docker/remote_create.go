@@ -15,6 +15,7 @@ import (
 	"github.com/docker/docker/api/types/mount"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/inside"
 )
@@ -194,6 +195,6 @@ func (r *Remote) copyIn(ctx context.Context, c *creation) error {
 	if err != nil || skipped == 0 {
 		return err
 	}
-	c.note(fmt.Sprintf("%d entries of the worktree were not copied: the session may not read them, or they are no files, directories or links", skipped))
+	c.note(plain.Count(skipped, "entry of the worktree was", "entries of the worktree were") + " not copied: what the session may not read stays behind, and what is no file, directory or link")
 	return c.place.Write(&c.rec)
 }

@@ -5,12 +5,12 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/plain"
 )
 
 // maxQueued bounds the requests of one tenant that wait.
@@ -103,7 +103,7 @@ func (p *Places) None() error {
 	defer p.mu.Unlock()
 	others := ""
 	if n := len(p.turns); n > 0 {
-		others = fmt.Sprintf(", and %d requests wait for a place", n)
+		others = ", and " + plain.Count(n, "request waits", "requests wait") + " for a place"
 	}
 	return fault.Quota.Errorf("tenant %s has %d sessions, which is all that it may have (max_sessions)%s", p.tenant, p.taken, others).
 		Next("end one with toolctl session rm, or wait for a place: queue in the request, --queue 10m of toolctl")
