@@ -238,8 +238,8 @@ func (m *Manager) Close(ctx context.Context) error {
 	return err
 }
 
-// EndAll ends every session, for daemons that live no longer than one command.
-// It refuses new ones from then on.
+// EndAll ends every session, for daemons that live no longer than one command. What runs in
+// them is asked to end first. It refuses new ones from then on.
 func (m *Manager) EndAll(ctx context.Context) error {
 	m.state.Store(int32(managerDraining))
 	live := m.live()
@@ -247,7 +247,7 @@ func (m *Manager) EndAll(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for i, s := range live {
 		wg.Go(func() {
-			errs[i] = s.end(ctx, ending{state: client.SessionEnded, reason: "the daemon ended", force: true})
+			errs[i] = s.end(ctx, ending{state: client.SessionEnded, reason: "the daemon ended"})
 		})
 	}
 	wg.Wait()
