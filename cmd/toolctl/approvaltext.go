@@ -128,16 +128,26 @@ func diffColor(l string) int {
 	return 0
 }
 
-// requestLines is each thing that needs a yes, with the rule that asks.
+// requestLines is each thing that needs a yes, with the rule that asks. The command, which stands above, is not
+// repeated.
 func requestLines(a *client.Approval) []textLine {
 	out := []textLine{{text: "needs a yes for:"}}
+	command, _ := a.Metadata["command"].(string)
 	for _, r := range a.Requests {
-		out = append(out, textLine{"  " + line(r.Permission) + " " + visibleLine(r.Pattern), colorYellow})
+		what := visibleLine(r.Pattern)
+		if command != "" && r.Pattern == command {
+			what = "(the command above)"
+		}
+		out = append(out, textLine{"  " + line(r.Permission) + " " + what, colorYellow})
 		why := "    asked by " + line(r.Rule)
 		if r.Reason != "" {
 			why += ": " + line(r.Reason)
 		}
-		if r.Save != "" {
+		switch {
+		case r.Save == "":
+		case r.Save == r.Pattern && !strings.ContainsAny(r.Save, "*?["):
+			why += "; always would allow that very text"
+		default:
 			why += "; always would allow " + line(r.Permission) + " " + visibleLine(r.Save)
 		}
 		out = append(out, textLine{why, colorGrey})

@@ -32,7 +32,7 @@ apr_1  bash  in session ses_0123, profile build; expires in 9m
     rm -rf /
   workdir: /workspace
   needs a yes for:
-    bash git push --force\nrm -rf /
+    bash (the command above)
       asked by config.toml:3: who pushes?; always would allow bash git push *
   sha256 5ha-apr_1
 `
@@ -41,6 +41,41 @@ apr_1  bash  in session ses_0123, profile build; expires in 9m
 	}
 	if p := w.prompt(); p != "o once, a always (session), r reject, m with a reason, f full, s skip, q quit …" {
 		t.Errorf("prompt %q", p)
+	}
+}
+
+// TestWatchShowsOnce: what asks for many things has its command once, and a line or two for each thing.
+func TestWatchShowsOnce(t *testing.T) {
+	command := "cp /cache/a /data/b " + strings.Repeat("some/long/path ", 20)
+	a := approval("apr_1", command)
+	a.Requests[0].Save = command
+	for _, path := range []string{"/cache/a", "/data/b", "/srv"} {
+		a.Requests = append(a.Requests, client.ApprovalRequest{Permission: "external_directory", Pattern: path, Rule: "built-in", Save: path + "/*"})
+	}
+	for _, wide := range []int{80, 400} {
+		w := newWatch(wide, 100, false, client.ScopeSession)
+		text := w.update([]client.Approval{a}, nil, watchBegin)
+		if n := strings.Count(text, "cp /cache/a"); n != 1 {
+			t.Errorf("the command is there %d times, in\n%s", n, text)
+		}
+		if !strings.Contains(text, "always would allow that very text") || !strings.Contains(text, "external_directory /srv\n") {
+			t.Errorf("shows\n%s", text)
+		}
+		if n := strings.Count(text, "\n"); n > 20 {
+			t.Errorf("%d lines:\n%s", n, text)
+		}
+	}
+	// A pattern is no text, and what is another text is shown.
+	a.Requests[0].Save, a.Requests[0].Pattern = "rm *", "rm *"
+	if w := newWatch(400, 100, false, client.ScopeSession); !strings.Contains(w.update([]client.Approval{a}, nil, watchBegin), "bash rm *\n      asked by config.toml:3: who pushes?; always would allow bash rm *\n") {
+		t.Error("a pattern is not shown")
+	}
+
+	var said strings.Builder
+	a.Requests[0].Pattern = command
+	sayAsked(&app{stderr: &said, getenv: func(string) string { return "" }}, &a, "")
+	if text := said.String(); strings.Count(text, "cp /cache/a") != 1 || strings.Count(text, "\n") > 8 {
+		t.Errorf("the caller is told\n%s", text)
 	}
 }
 

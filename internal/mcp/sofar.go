@@ -79,10 +79,17 @@ func (w *watch) waitsFor() string {
 	return "waiting to run"
 }
 
+// maxWants is how many of the things that a call asks for are named.
+const maxWants = 5
+
 // approvalText says what a call waits for and how a person answers.
 func approvalText(a *client.Approval, watch string) string {
 	var wants []string
-	for _, r := range a.Requests {
+	for i, r := range a.Requests {
+		if i == maxWants {
+			wants = append(wants, plain.Count(len(a.Requests)-i, "more thing", "more things"))
+			break
+		}
 		wants = append(wants, fmt.Sprintf("%s %s", plain.Line(r.Permission), plain.Cut(plain.Line(r.Pattern), maxNote)))
 	}
 	return fmt.Sprintf("waiting for a person to approve %s (%s); to answer: %s", strings.Join(wants, ", "), a.ID, watch)
