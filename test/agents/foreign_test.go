@@ -32,13 +32,19 @@ func TestForeignCalls(t *testing.T) {
 			}
 			taken++
 			for _, field := range append([]string{""}, slices.Sorted(maps.Keys(fields))...) {
-				input := maps.Clone(needed)
-				if field != "" {
-					input[field] = whole[field]
+				values := []any{whole[field]}
+				if values[0] == true {
+					values = append(values, false) // which may ask for more than true does
 				}
-				raw, _ := json.Marshal(input)
-				if _, err := registry.Parse(name, raw); err != nil && !helps(err) {
-					t.Errorf("%s %s: %s %s: %v", a.Name, known.Version, name, raw, err)
+				for _, v := range values {
+					input := maps.Clone(needed)
+					if field != "" {
+						input[field] = v
+					}
+					raw, _ := json.Marshal(input)
+					if _, err := registry.Parse(name, raw); err != nil && !helps(err) {
+						t.Errorf("%s %s: %s %s: %v", a.Name, known.Version, name, raw, err)
+					}
 				}
 			}
 		}
@@ -55,10 +61,19 @@ func codeOf(err error) client.Code {
 	return ""
 }
 
-// helps reports whether a refusal says what to do instead.
+// helps reports whether a refusal says of each field what is wrong what to do about it: what does the same here, what is
+// known, or what is needed.
 func helps(err error) bool {
-	text := err.Error()
-	return slices.ContainsFunc([]string{"use ", "instead", "call ", "give ", "leave "}, func(word string) bool { return strings.Contains(text, word) })
+	e, ok := errors.AsType[*client.Error](err)
+	if !ok || len(e.Violations) == 0 {
+		return false
+	}
+	for _, v := range e.Violations {
+		if !slices.ContainsFunc([]string{"leave the key out", "; known are ", "; did you mean ", "must be one of ", "is required", "; use ", "; give "}, func(way string) bool { return strings.Contains(v.Message, way) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // exampleOf is a value that a schema takes: with all fields, or with those that are needed.

@@ -80,8 +80,48 @@ func newIn(old, now any, at string) (what []string) {
 	return what
 }
 
+// configured are what is written into an agent's own configuration for it to offer all of its tools, a run for each: which
+// Codex offers depends on what it knows of the model, and Qwen Code has its model look for most.
+var configured = map[string][]struct{ file, from, to string }{
+	"codex": {{}, {"config.toml", `model = "m"`, `model = "gpt-5.5"`}},
+	"qwen":  {{".qwen/settings.json", `{"telemetry"`, `{"tools": {"toolSearch": {"enabled": false}}, "telemetry"`}},
+}
+
 // offeredBy starts an agent with its own tools and a model that says nothing, and gives what it offers.
 func offeredBy(t *testing.T, a *shipped.Agent) ownTools {
+	t.Helper()
+	got := ownTools{Version: version(t, a), Tools: map[string]any{}}
+	ways := configured[a.Name]
+	if ways == nil {
+		ways = append(ways, struct{ file, from, to string }{})
+	}
+	for _, way := range ways {
+		offered := offeredAs(t, a, func(home string) {
+			if way.file == "" {
+				return
+			}
+			file := filepath.Join(home, way.file)
+			b, err := os.ReadFile(file)
+			testrig.Must(t, err)
+			if strings.Count(string(b), way.from) != 1 {
+				t.Fatalf("%s is not as it was:\n%s", file, b)
+			}
+			testrig.Must(t, os.WriteFile(file, []byte(strings.Replace(string(b), way.from, way.to, 1)), 0o600))
+		})
+		if len(offered) < 3 {
+			t.Fatalf("it offers %v", offered)
+		}
+		for _, o := range offered {
+			var schema any
+			_ = json.Unmarshal(o.Schema, &schema) // one without a schema takes a text
+			got.Tools[o.Name] = bare(schema)
+		}
+	}
+	return got
+}
+
+// offeredAs is what an agent offers whose configuration, in its home, configure has changed.
+func offeredAs(t *testing.T, a *shipped.Agent, configure func(home string)) []shipped.Offer {
 	t.Helper()
 	program := installed(t, patterns[a.Name])
 	m, err := shipped.NewModel(shipped.Script{Tool: a.Tool})
@@ -89,6 +129,7 @@ func offeredBy(t *testing.T, a *shipped.Agent) ownTools {
 	t.Cleanup(m.Close)
 	run := &shipped.Run{Agent: a, Program: program, Home: t.TempDir(), Model: m.URL, Bare: true}
 	testrig.Must(t, run.Configure())
+	configure(run.Home)
 	argv := run.Argv()
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 	cmd.Dir = run.Home
@@ -102,16 +143,7 @@ func offeredBy(t *testing.T, a *shipped.Agent) ownTools {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", cmd, err, out)
 	}
-	got := ownTools{Version: version(t, a), Tools: map[string]any{}}
-	for _, o := range m.Offers() {
-		var schema any
-		_ = json.Unmarshal(o.Schema, &schema) // one without a schema takes a text
-		got.Tools[o.Name] = bare(schema)
-	}
-	if len(got.Tools) < 3 {
-		t.Fatalf("it offers %v", got.Tools)
-	}
-	return got
+	return m.Offers()
 }
 
 // version is that of an agent's package.
