@@ -171,14 +171,18 @@ func (d *Desk) replyOf(w *Pending, by string, a client.ApprovalAnswer) (Reply, e
 	r := Reply{How: string(a.Answer), By: by, Message: a.Message}
 	switch {
 	case a.SHA256 != "" && a.SHA256 != w.Row.SHA256:
-		return r, fault.Conflict.Errorf("the answer is for an input with SHA-256 %s; that of approval %s is %s", plain.Cut(a.SHA256, maxShown), w.Row.ID, w.Row.SHA256).
-			Next("look at the approval again")
+		return r, fault.In(fault.Conflict.Errorf("the answer is for an input with SHA-256 %s; that of approval %s is %s", plain.Cut(a.SHA256, maxShown), w.Row.ID, w.Row.SHA256).
+			Next("look at the approval again"), "sha256")
 	case len(a.Message) > MaxMessage:
-		return r, fault.Invalid.Errorf("message has %d bytes; at most %d", len(a.Message), MaxMessage)
+		return r, fault.In(fault.Invalid.Errorf("message has %d bytes; at most %d", len(a.Message), MaxMessage), "message")
 	case a.Message != "" && a.Answer != client.AnswerReject:
-		return r, fault.Invalid.Errorf("message is for the answer reject alone")
+		return r, fault.In(fault.Invalid.Errorf("message is for the answer reject alone"), "message")
 	case a.Answer != client.AnswerAlways && (a.Scope != "" || a.Expires != ""):
-		return r, fault.Invalid.Errorf("scope and expires are for the answer always alone")
+		field := "scope"
+		if a.Scope == "" {
+			field = "expires"
+		}
+		return r, fault.In(fault.Invalid.Errorf("scope and expires are for the answer always alone"), field)
 	}
 	switch a.Answer {
 	case client.AnswerOnce:
@@ -191,7 +195,7 @@ func (d *Desk) replyOf(w *Pending, by string, a client.ApprovalAnswer) (Reply, e
 		r.saved, err = d.savedBy(w, by, a)
 		return r, err
 	}
-	return r, fault.Invalid.Errorf("answer %q: use once, always or reject", plain.Cut(string(a.Answer), maxShown))
+	return r, fault.In(fault.Invalid.Errorf("answer %q: use once, always or reject", plain.Cut(string(a.Answer), maxShown)), "answer")
 }
 
 // savedBy makes the rules that an answer of always saves: one for each request of
@@ -206,22 +210,22 @@ func (d *Desk) savedBy(w *Pending, by string, a client.ApprovalAnswer) ([]*store
 		v.Profile = w.Row.Profile
 	case client.ScopeTenant:
 	default:
-		return nil, fault.Invalid.Errorf("scope %q: use session, profile or tenant", plain.Cut(string(a.Scope), maxShown))
+		return nil, fault.In(fault.Invalid.Errorf("scope %q: use session, profile or tenant", plain.Cut(string(a.Scope), maxShown)), "scope")
 	}
 	if a.Expires != "" {
 		d, err := client.ParseDuration(a.Expires)
 		if err != nil {
-			return nil, fault.Invalid.Errorf("expires: %s", plain.Cut(err.Error(), maxShown))
+			return nil, fault.In(fault.Invalid.Errorf("expires: %s", plain.Cut(err.Error(), maxShown)), "expires")
 		}
 		if d <= 0 || time.Duration(d) > maxTTL {
-			return nil, fault.Invalid.Errorf("expires %q: give a time such as 12h, up to %s", plain.Cut(a.Expires, maxShown), client.Duration(maxTTL))
+			return nil, fault.In(fault.Invalid.Errorf("expires %q: give a time such as 12h, up to %s", plain.Cut(a.Expires, maxShown), client.Duration(maxTTL)), "expires")
 		}
 		v.Expires, v.Until = new(now.Add(time.Duration(d))), steady.Now().In(time.Duration(d))
 	}
 	asked := shownOf(w.Judgement)
 	if n := len(asked); n > MaxShownRequests {
-		return nil, fault.Invalid.Errorf("approval %s asks for %d things and shows %d of them: what is not shown is not saved", w.Row.ID, n, MaxShownRequests).
-			Next("answer once, or write a rule")
+		return nil, fault.In(fault.Invalid.Errorf("approval %s asks for %d things and shows %d of them: what is not shown is not saved", w.Row.ID, n, MaxShownRequests).
+			Next("answer once, or write a rule"), "answer")
 	}
 	var all []*store.SavedApproval
 	known := make(map[[2]string]bool)
@@ -237,8 +241,8 @@ func (d *Desk) savedBy(w *Pending, by string, a client.ApprovalAnswer) ([]*store
 		all = append(all, &one)
 	}
 	if len(all) == 0 {
-		return nil, fault.Invalid.Errorf("nothing of approval %s can be saved: no pattern would allow this and nothing else", w.Row.ID).
-			Next("answer once, or write a rule")
+		return nil, fault.In(fault.Invalid.Errorf("nothing of approval %s can be saved: no pattern would allow this and nothing else", w.Row.ID).
+			Next("answer once, or write a rule"), "answer")
 	}
 	if n := len(d.savedOf(w.Row.Tenant, now)); n+len(all) > maxSavedTenant {
 		return nil, fault.Quota.Errorf("tenant %s has %d saved approvals; at most %d", w.Row.Tenant, n, maxSavedTenant).

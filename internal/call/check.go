@@ -33,26 +33,26 @@ func noCall(id string) error {
 func (s *site) check(r *client.CallCreate) error {
 	wall := time.Duration(s.limits.Wall).Milliseconds()
 	if r.TimeoutMillis < 0 || r.TimeoutMillis > maxTTL.Milliseconds() {
-		return fault.Invalid.Errorf("timeout_ms is %d; give 1 or more milliseconds, or leave it out", r.TimeoutMillis)
+		return fault.In(fault.Invalid.Errorf("timeout_ms is %d; give 1 or more milliseconds, or leave it out", r.TimeoutMillis), "timeout_ms")
 	}
 	if wall > 0 && r.TimeoutMillis > wall {
-		return fault.Invalid.Errorf("timeout_ms is %d; limits.wall of this session is %d ms", r.TimeoutMillis, wall)
+		return fault.In(fault.Invalid.Errorf("timeout_ms is %d; limits.wall of this session is %d ms", r.TimeoutMillis, wall), "timeout_ms")
 	}
 	for _, f := range []struct{ name, value string }{
 		{"key", r.Key}, {"message_id", r.MessageID}, {"agent", r.Agent}, {"model", r.Model},
 	} {
 		if len(f.value) > maxText || !plain.Printable(f.value) {
-			return fault.Invalid.Errorf("%s is UTF-8 text without control characters, at most %d bytes", f.name, maxText)
+			return fault.In(fault.Invalid.Errorf("%s is UTF-8 text without control characters, at most %d bytes", f.name, maxText), f.name)
 		}
 	}
 	if len(r.Extra) > maxExtra {
-		return fault.Invalid.Errorf("extra has %d bytes; at most %d", len(r.Extra), maxExtra)
+		return fault.In(fault.Invalid.Errorf("extra has %d bytes; at most %d", len(r.Extra), maxExtra), "extra")
 	}
 	if len(r.Extra) > 0 && !strictjson.IsObject(r.Extra) {
-		return fault.Invalid.Errorf("extra is not a JSON object")
+		return fault.In(fault.Invalid.Errorf("extra is not a JSON object"), "extra")
 	}
 	if r.WaitMillis != nil && *r.WaitMillis < 0 {
-		return fault.Invalid.Errorf("wait_ms is %d; give 0 to answer at once, or leave it out to wait for the end", *r.WaitMillis)
+		return fault.In(fault.Invalid.Errorf("wait_ms is %d; give 0 to answer at once, or leave it out to wait for the end", *r.WaitMillis), "wait_ms")
 	}
 	return environ.Check(r.Env)
 }

@@ -31,26 +31,26 @@ func shown(s string) string { return plain.Cut(s, 80) }
 // Check refuses an environment that no tool may have.
 func Check(env map[string]string) error {
 	if len(env) > maxEnv {
-		return fault.Invalid.Errorf("env has %d variables; at most %d", len(env), maxEnv)
+		return fault.In(fault.Invalid.Errorf("env has %d variables; at most %d", len(env), maxEnv), "env")
 	}
 	total := 0
 	for k, v := range env {
 		switch {
 		case len(k) > maxEnvName || !envPattern.MatchString(k):
-			return fault.Invalid.Errorf("env %q: a name has letters, digits and '_', does not begin with a digit, and at most %d bytes", shown(k), maxEnvName)
+			return fault.In(fault.Invalid.Errorf("env %q: a name has letters, digits and '_', does not begin with a digit, and at most %d bytes", shown(k), maxEnvName), "env")
 		case wire.RefusedVariable(k):
-			return fault.Invalid.Errorf("env %s is refused: it changes what programs run; set it inside the command instead", k)
+			return fault.In(fault.Invalid.Errorf("env %s is refused: it changes what programs run; set it inside the command instead", k), "env", k)
 		case len(v) > maxEnvValue:
-			return fault.Invalid.Errorf("env %s has %d bytes; at most %d", k, len(v), maxEnvValue)
+			return fault.In(fault.Invalid.Errorf("env %s has %d bytes; at most %d", k, len(v), maxEnvValue), "env", k)
 		case strings.ContainsRune(v, 0):
-			return fault.Invalid.Errorf("env %s has a NUL byte", k)
+			return fault.In(fault.Invalid.Errorf("env %s has a NUL byte", k), "env", k)
 		case k == "PATH" && slices.ContainsFunc(strings.Split(v, ":"), relative):
-			return fault.Invalid.Errorf("env PATH has an entry that is empty or relative, by which a name is another program in each directory; write absolute ones")
+			return fault.In(fault.Invalid.Errorf("env PATH has an entry that is empty or relative, by which a name is another program in each directory; write absolute ones"), "env", k)
 		}
 		total += len(k) + len(v) + 2
 	}
 	if total > maxEnvTotal {
-		return fault.Invalid.Errorf("env has %d bytes in all; at most %d", total, maxEnvTotal)
+		return fault.In(fault.Invalid.Errorf("env has %d bytes in all; at most %d", total, maxEnvTotal), "env")
 	}
 	return nil
 }

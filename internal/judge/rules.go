@@ -104,7 +104,7 @@ func (c *Config) policy() *policy.Set {
 func (k *Court) Check(tenant, profile string) error {
 	_, err := k.base(k.config.Load(), profile, tenant)
 	if err != nil {
-		return fault.Invalid.Errorf("profile: %w", err)
+		return fault.In(fault.Invalid.Errorf("profile: %w", err), "profile")
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (k *Court) RulesWithout(tenant, profile string, row *store.Session) (*Rules
 	c := k.config.Load()
 	st, err := k.base(c, profile, tenant)
 	if err != nil {
-		return nil, fault.Invalid.Errorf("profile: %w", err)
+		return nil, fault.In(fault.Invalid.Errorf("profile: %w", err), "profile")
 	}
 	r, err := c.over(st, profile, row)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -60,13 +61,16 @@ func TestShapedTools(t *testing.T) {
 	}
 }
 
-// TestLongResults: Claude Code, which puts long results into files, is told how long those of a tool may be.
+// TestLongResults: Claude Code, which puts long results into files and has its model search for tools, is told how long
+// those of a tool may be, and that each is to be there.
 func TestLongResults(t *testing.T) {
-	for name, want := range map[string]any{"claude-code": 100_000, "test": nil} {
-		tool := new(sdk.Tool)
-		shapedTools([]*sdk.Tool{tool}, habit.Of(name))
-		if got := tool.Meta["anthropic/maxResultSizeChars"]; got != want {
-			t.Errorf("%s: %v", name, got)
+	for name, want := range map[string]sdk.Meta{"claude-code": {"anthropic/maxResultSizeChars": 100_000, "anthropic/alwaysLoad": true}, "test": {}} {
+		for range 2 { // one and another
+			tool := new(sdk.Tool)
+			shapedTools([]*sdk.Tool{tool}, habit.Of(name))
+			if !maps.Equal(tool.Meta, want) {
+				t.Errorf("%s: %v", name, tool.Meta)
+			}
 		}
 	}
 }

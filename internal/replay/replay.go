@@ -64,11 +64,11 @@ func (m *Replayer) Replay(ctx context.Context, p auth.Principal, r client.Policy
 		return nil, err
 	}
 	if len(r.Rules) > maxRules {
-		return nil, fault.Invalid.Errorf("rules has %d bytes; at most %d", len(r.Rules), maxRules)
+		return nil, fault.In(fault.Invalid.Errorf("rules has %d bytes; at most %d", len(r.Rules), maxRules), "rules")
 	}
 	set, err := policy.Parse(cmp.Or(shown(r.Name), "rules"), []byte(r.Rules))
 	if err != nil {
-		return nil, fault.Invalid.Errorf("rules: %v", err)
+		return nil, fault.In(fault.Invalid.Errorf("rules: %v", err), "rules")
 	}
 	y := &replay{
 		Config: m.cfg, set: set, known: make(map[string]*recorded),
@@ -99,15 +99,15 @@ func (m *Replayer) Replay(ctx context.Context, p auth.Principal, r client.Policy
 func (m *Replayer) filter(ctx context.Context, p auth.Principal, r client.PolicyReplay) (store.RecentFilter, error) {
 	f := store.RecentFilter{Tenant: r.Tenant, Limit: cmp.Or(r.Limit, defaultCalls)}
 	if f.Limit < 0 || f.Limit > maxCalls {
-		return f, fault.Invalid.Errorf("limit is %d; give up to %d, or 0 for %d", r.Limit, maxCalls, defaultCalls)
+		return f, fault.In(fault.Invalid.Errorf("limit is %d; give up to %d, or 0 for %d", r.Limit, maxCalls, defaultCalls), "limit")
 	}
 	if r.Since != "" {
 		d, err := client.ParseDuration(r.Since)
 		if err != nil {
-			return f, fault.Invalid.Errorf("since: %s", shown(err.Error()))
+			return f, fault.In(fault.Invalid.Errorf("since: %s", shown(err.Error())), "since")
 		}
 		if d <= 0 {
-			return f, fault.Invalid.Errorf("since %q: give a time such as 24h", shown(r.Since))
+			return f, fault.In(fault.Invalid.Errorf("since %q: give a time such as 24h", shown(r.Since)), "since")
 		}
 		f.Since = time.Now().Add(-time.Duration(d))
 	}
@@ -119,7 +119,7 @@ func (m *Replayer) filter(ctx context.Context, p auth.Principal, r client.Policy
 	}
 	var err error
 	f.Session, err = m.cfg.Sessions.SessionID(ctx, p, r.Session)
-	return f, err
+	return f, fault.In(err, "session")
 }
 
 // errFull says that no more can be shown.

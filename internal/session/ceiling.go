@@ -24,7 +24,7 @@ import (
 func (dm *daemon) checkRules(tenant string, r *client.SessionCreate) error {
 	r.Profile = cmp.Or(r.Profile, policy.DefaultProfile)
 	if err := dm.court.Check(tenant, r.Profile); err != nil {
-		return fault.In(err, "profile")
+		return err
 	}
 	if len(r.Permission) == 0 {
 		return nil

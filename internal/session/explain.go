@@ -36,7 +36,7 @@ func (pol *Policy) Explain(ctx context.Context, p auth.Principal, r client.Polic
 	}
 	requests, outgoing, err := policy.Outgoing(r.Tool, r.Input)
 	if err != nil {
-		return nil, fault.Invalid.Errorf("input: %v", err)
+		return nil, fault.In(fault.Invalid.Errorf("input: %v", err), "input")
 	}
 	v := &client.PolicyVerdict{Tool: r.Tool, Tenant: p.Tenant}
 	var inv *tool.Invocation
@@ -82,7 +82,7 @@ func (pol *Policy) rulesFor(ctx context.Context, p auth.Principal, r *client.Pol
 	}
 	s, err := pol.notOver(ctx, p, r.Session)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fault.In(err, "session")
 	}
 	v.Profile = cmp.Or(r.Profile, s.Row().Profile)
 	return s, s.judge.Rules(v.Profile), pol.court.Check(s.tenant.Name, v.Profile)

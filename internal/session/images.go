@@ -68,7 +68,7 @@ func (i runImage) claim(ctx context.Context, pl *plan) error {
 	}
 	held, err := images.Acquire(ctx, ref)
 	if err != nil {
-		return imageError(err)
+		return imageErrorIn(err, "image")
 	}
 	pl.image = held
 	if held.Root == nil {
@@ -162,6 +162,15 @@ func imageError(err error) error {
 	return err
 }
 
+// imageErrorIn is imageError of an image that a field of the request names.
+func imageErrorIn(err error, field string) error {
+	err = imageError(err)
+	if errors.Is(err, fault.Invalid) || errors.Is(err, fault.NotFound) {
+		return fault.In(err, field)
+	}
+	return err
+}
+
 // maxImageError bounds the text of an error in bytes, which may quote an image or
 // a registry.
 const maxImageError = 1000
@@ -190,7 +199,7 @@ func (i *ImageStore) PullImage(ctx context.Context, p auth.Principal, r client.I
 	}
 	made, err := images.Pull(ctx, r, progress)
 	if err != nil {
-		return nil, i.internal("pull image "+shown(r.Ref), imageError(err))
+		return nil, i.internal("pull image "+shown(r.Ref), imageErrorIn(err, "ref"))
 	}
 	i.log.Info("image pulled", "image", r.Ref, "digest", made.Digest, "uid", p.UID)
 	return made, nil

@@ -65,8 +65,8 @@ func (n network) claim(_ context.Context, pl *plan) error {
 	case err == nil:
 		return nil
 	case asked:
-		return fault.Invalid.Errorf(`network.mode "rules" is not possible with driver %s: %v`, pl.driver.Name(), err).
-			Next(`use "none", or another runtime`)
+		return fault.In(fault.Invalid.Errorf(`network.mode "rules" is not possible with driver %s: %v`, pl.driver.Name(), err).
+			Next(`use "none", or another runtime`), "network", "mode")
 	}
 	*mode = client.NetworkNone
 	pl.notes = append(pl.notes, fmt.Sprintf("network: rules are not possible with this runtime, so there is none (%v)", err))

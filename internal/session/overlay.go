@@ -32,8 +32,8 @@ func (o overlay) claim(_ context.Context, pl *plan) error {
 	}
 	if err := o.roster.cfg.Trees.Bounded(); err != nil {
 		if pl.req.Limits.Disk > 0 && pl.req.Image == "" {
-			return fault.Invalid.Errorf("limits.disk %s: this host cannot bound what a session changes in its worktree (%w)", pl.req.Limits.Disk, err).
-				Next("leave it out; toolctl doctor says what is missing")
+			return fault.In(fault.Invalid.Errorf("limits.disk %s: this host cannot bound what a session changes in its worktree (%w)", pl.req.Limits.Disk, err).
+				Next("leave it out; toolctl doctor says what is missing"), "limits", "disk")
 		}
 		pl.notes = append(pl.notes, fmt.Sprintf("the changes of the worktree lie in the state directory: their size has no bound (%v)", err))
 		return nil

@@ -58,7 +58,7 @@ func (dm *daemon) checkCreate(ctx context.Context, r *client.SessionCreate, d sa
 		return nil, err
 	}
 	if err := environ.Check(r.Env); err != nil {
-		return nil, fault.In(err, "env")
+		return nil, err
 	}
 	if err := checkTimes(r, set); err != nil {
 		return nil, err

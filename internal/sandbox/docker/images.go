@@ -58,8 +58,8 @@ func first(names []string) string {
 // own configuration. It logs in nowhere.
 func (i *Images) Pull(ctx context.Context, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error) {
 	if r.Insecure {
-		return nil, fault.Invalid.Errorf("a Docker Engine asks registries over plain HTTP only where its own configuration lists them").
-			Next("add it to insecure-registries of the Engine's daemon.json, and leave insecure out")
+		return nil, fault.In(fault.Invalid.Errorf("a Docker Engine asks registries over plain HTTP only where its own configuration lists them").
+			Next("add it to insecure-registries of the Engine's daemon.json, and leave insecure out"), "insecure")
 	}
 	if err := i.d.engine.pull(ctx, r.Ref, progress); err != nil {
 		return nil, unavailable(err)

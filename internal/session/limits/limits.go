@@ -114,7 +114,7 @@ func fill[T ~int64 | ~int | ~float64](name string, l *client.Limits, c *Config, 
 	}
 	switch low := *at(&c.AtMost); {
 	case low < 0 || isSize(low) && low > 0 && low < leastSize:
-		return fault.Invalid.Errorf("at_most.%s is %v: that is no limit to work with", name, low).Next("give a larger one, or leave it out")
+		return fault.In(fault.Invalid.Errorf("at_most.%s is %v: that is no limit to work with", name, low).Next("give a larger one, or leave it out"), "at_most", name)
 	case low > 0 && (*v == 0 && name != "tmp" || *v > low): // a /tmp without a bound of its own: see Fill
 		*v = low
 	}

@@ -65,7 +65,7 @@ func checkName(name string) error {
 		ok = ok && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
 	}
 	if !ok {
-		return fault.Invalid.Errorf("name %q: use 1 to %d letters, digits, '.', '_' and '-', beginning with a letter or digit and not with cp_", plain.Cut(name, 80), maxName)
+		return fault.In(fault.Invalid.Errorf("name %q: use 1 to %d letters, digits, '.', '_' and '-', beginning with a letter or digit and not with cp_", plain.Cut(name, 80), maxName), "name")
 	}
 	return nil
 }
@@ -218,7 +218,11 @@ func (x *subject) find(checkpoint string) (*layers.Checkpoint, error) {
 func (s *Service) Restore(ctx context.Context, p auth.Principal, id string, r client.RestoreRequest) (v *client.Restored, err error) {
 	defer s.watch(opRestore)(&err)
 	if (r.Checkpoint == "") == (r.Undo == 0) || r.Undo < 0 {
-		return nil, fault.Invalid.Errorf("give either checkpoint or undo, a number from 1 on")
+		field := "undo"
+		if r.Checkpoint != "" && r.Undo > 0 {
+			field = "checkpoint"
+		}
+		return nil, fault.In(fault.Invalid.Errorf("give either checkpoint or undo, a number from 1 on"), field)
 	}
 	x, err := s.take(ctx, p, id)
 	if err != nil {
@@ -245,7 +249,8 @@ func (s *Service) Restore(ctx context.Context, p auth.Principal, id string, r cl
 // themselves and after which something was changed.
 func (x *subject) target(r client.RestoreRequest) (*layers.Checkpoint, error) {
 	if r.Checkpoint != "" {
-		return x.find(r.Checkpoint)
+		c, err := x.find(r.Checkpoint)
+		return c, fault.In(err, "checkpoint")
 	}
 	left, stale, after := r.Undo, 0, x.store.Present(x.tree)
 	for i := range slices.Backward(x.tree.Checkpoints) {
@@ -269,8 +274,8 @@ func (x *subject) target(r client.RestoreRequest) (*layers.Checkpoint, error) {
 	if stale > 0 {
 		before = fmt.Sprintf(" (of %d more there is nothing to go back to: changes were applied to the source since)", stale)
 	}
-	return nil, fault.NotFound.Errorf("session %s has %s by calls to undo%s, and the last %d were asked for", x.row.ID, plain.Count(r.Undo-left, "change", "changes"), before, r.Undo).
-		Next("toolctl checkpoint ls " + x.row.ID + " shows what there is; [worktrees] checkpoint of the configuration says when one is made by itself")
+	return nil, fault.In(fault.NotFound.Errorf("session %s has %s by calls to undo%s, and the last %d were asked for", x.row.ID, plain.Count(r.Undo-left, "change", "changes"), before, r.Undo).
+		Next("toolctl checkpoint ls "+x.row.ID+" shows what there is; [worktrees] checkpoint of the configuration says when one is made by itself"), "undo")
 }
 
 func (x *subject) restore(ctx context.Context, to layers.Checkpoint) (*client.Restored, error) {
@@ -313,7 +318,7 @@ func (s *Service) Fork(ctx context.Context, p auth.Principal, id string, r clien
 	if r.At != "" {
 		c, err := x.find(r.At)
 		if err != nil {
-			return nil, err
+			return nil, fault.In(err, "at")
 		}
 		w.Checkpoint = c.ID
 	}

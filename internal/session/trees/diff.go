@@ -92,7 +92,7 @@ func (s *shared) CutOff(session string) string { return apply.CutOff(s.store.App
 // omits checks the patterns of what is to be left out.
 func omits(q client.DiffQuery) error {
 	if _, err := ignore.New(q.Exclude); err != nil {
-		return fault.Invalid.Errorf("%w", err).Next("give fewer or other patterns, as lines of a .gitignore")
+		return fault.In(fault.Invalid.Errorf("%w", err).Next("give fewer or other patterns, as lines of a .gitignore"), "exclude")
 	}
 	return nil
 }

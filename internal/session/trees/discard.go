@@ -8,6 +8,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/worktree/layers"
 )
@@ -25,7 +26,10 @@ func (s *Service) Discard(ctx context.Context, p auth.Principal, id string, r cl
 		return nil, err
 	}
 	if v, err = x.discard(ctx, p, r.Paths); err != nil {
-		return nil, s.sessions.Internal("discard the changes of session "+x.row.ID, asked(err))
+		if err = asked(err); errors.Is(err, fault.BadPath) || errors.Is(err, fault.Invalid) {
+			err = fault.In(err, "paths")
+		}
+		return nil, s.sessions.Internal("discard the changes of session "+x.row.ID, err)
 	}
 	s.sessions.Publish(x.row, client.EventWorktreeDiscarded, v)
 	return v, nil

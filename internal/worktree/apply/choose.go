@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -48,18 +49,18 @@ const maxPaths = 10_000
 
 func newChooser(r client.ApplyRequest, more []string) (*chooser, error) {
 	if len(r.Paths) > maxPaths {
-		return nil, fault.Invalid.Errorf("paths: more than %d", maxPaths)
+		return nil, fault.In(fault.Invalid.Errorf("paths: more than %d", maxPaths), "paths")
 	}
 	ch := &chooser{ask: r, paths: make(map[string]bool), parts: make(map[string]map[string]bool)}
-	for _, p := range r.Paths {
+	for i, p := range r.Paths {
 		if p != "." && checkPath(p) != nil {
-			return nil, fault.BadPath.Errorf("paths: %s is no path below the worktree", shown(p))
+			return nil, fault.In(fault.BadPath.Errorf("paths: %s is no path below the worktree", shown(p)), "paths", strconv.Itoa(i))
 		}
 		ch.paths[p] = true
 	}
 	var err error
 	if ch.ignore, err = ignore.New(r.Exclude); err != nil {
-		return nil, fault.Invalid.Errorf("%w", err)
+		return nil, fault.In(fault.Invalid.Errorf("%w", err), "exclude")
 	}
 	if ch.more, err = ignore.New(more); err != nil {
 		return nil, fmt.Errorf("worktrees.sensitive: %w", err)
