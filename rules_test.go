@@ -155,6 +155,22 @@ func TestTickers(t *testing.T) {
 	}
 }
 
+// TestTables: toolctl aligns columns in table.go alone.
+func TestTables(t *testing.T) {
+	inspect(t, func(pkg, at string, n ast.Node) {
+		lit, ok := n.(*ast.BasicLit)
+		if !ok || lit.Kind != token.STRING || pkg != "cmd/toolctl" || strings.HasPrefix(at, "cmd/toolctl/diffstat.go:") { // that is git's
+			return
+		}
+		if lit.Value == `"text/tabwriter"` || padded.MatchString(lit.Value) {
+			t.Errorf("%s: %s aligns a column: use a table, or a flow", at, lit.Value)
+		}
+	})
+}
+
+// padded finds what fmt fills up with blanks.
+var padded = regexp.MustCompile(`%(?:-[0-9*]|[0-9*]+s)`)
+
 // counted finds a number with the plural of what it counts behind it.
 var counted = regexp.MustCompile(`%d (?:more |other |new )?(?:approvals|attachments|attempts|bytes|caches|calls|changes|characters|checkpoints|commands|connections|conflicts|days|directories|edits|entries|errors|events|files|groups|hooks|hosts|hours|hunks|images|inputs|items|keys|labels|layers|lines|links|locks|matches|messages|minutes|mounts|names|pages|paths|patterns|permissions|ports|places|processes|questions|records|repositories|requests|rules|seconds|sessions|skills|sockets|tenants|tests|times|tokens|tools|users|variables|violations|words|worktrees)\b`)
 

@@ -24,6 +24,7 @@ type auditTailCommand struct {
 	log    auditLog
 	follow bool
 	lines  int
+	flow   *flow // of what is no table; nil before the first
 }
 
 func newAuditTailCommand(a *app) *cobra.Command {
@@ -234,7 +235,11 @@ func (s *auditTailCommand) show(l record.Line) error {
 		return err
 	}
 	return s.printNext(view{data: r, names: []string{fmt.Sprint(r.Seq)}, text: func(w io.Writer) {
-		fmt.Fprintln(w, fold(auditText(r), s.width(), "    "))
+		if s.flow == nil {
+			s.flow = newFlow(s.app, 0, 8, 9)
+		}
+		fields, behind := auditText(r)
+		s.flow.write(w, fields, behind...)
 	}})
 }
 
@@ -324,12 +329,12 @@ func auditFields(r *record.Record) auditShown {
 	return f
 }
 
-// auditText is a record as a line.
-func auditText(r *record.Record) string {
+// auditText is a record as a line of a flow.
+func auditText(r *record.Record) (fields, behind []string) {
 	f := auditFields(r)
-	parts := []string{r.Time.Local().Format(time.DateTime), fmt.Sprintf("%-8s", r.Kind)}
+	fields = []string{r.Time.Local().Format(time.DateTime), string(r.Kind)}
 	if f.who != nil {
-		parts = append(append(append(parts, fmt.Sprintf("%-9s", f.result), f.what), f.who...), r.Session, r.Call)
+		fields, behind = append(fields, f.result), slices.Concat([]string{f.what}, f.who, []string{r.Session, r.Call})
 	}
-	return line(strings.Join(append(parts, f.why...), "  "))
+	return fields, append(behind, f.why...)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -19,7 +18,8 @@ type eventsCommand struct {
 	*app
 	session, kind, after string
 	follow               bool
-	tenants              bool // there is another tenant than one's own, and a column for it
+	tenants              bool  // there is another tenant than one's own, and a column for it
+	lines                *flow // nil before the first
 }
 
 func newEventsCommand(a *app) *cobra.Command {
@@ -105,21 +105,20 @@ func eachEvent(ctx context.Context, c *client.Client, q client.EventQuery, show 
 
 func (s *eventsCommand) show(e client.Event) error {
 	return s.printNext(view{data: e, names: []string{e.ID}, text: func(w io.Writer) {
-		of := ""
+		fields := []string{e.Time.Local().Format(time.TimeOnly + ".000"), e.Type}
 		if s.tenants {
-			of = fmt.Sprintf("%-8s  ", line(e.Tenant))
+			fields = slices.Insert(fields, 1, e.Tenant)
 		}
-		words := []string{e.Time.Local().Format(time.TimeOnly + ".000"), of + fmt.Sprintf("%-16s", line(e.Type)), line(e.Session)}
+		if s.lines == nil {
+			s.lines = newFlow(s.app, make([]int, len(fields))...)
+			s.lines.widths[len(fields)-1] = 16 // most types are shorter
+		}
 		data := []string{string(e.Data)}
 		if s.outTTY {
 			data = eventWords(e.Data)
 		}
-		for _, more := range append([]string{e.Call}, data...) {
-			if more != "" {
-				words = append(words, line(more))
-			}
-		}
-		fmt.Fprintln(w, fold(strings.Join(words, "  "), s.width(), "    "))
+		behind := slices.DeleteFunc(append([]string{e.Call}, data...), func(s string) bool { return s == "" })
+		s.lines.write(w, fields, append([]string{e.Session}, behind...)...)
 	}})
 }
 

@@ -52,7 +52,7 @@ guess among those that ran.`,
 
 func (s *networkLogCommand) run(ctx context.Context, ref string) error {
 	return s.look(ctx, ref, func(c *client.Client, session string) error {
-		shown := 0
+		shown, lines := 0, newFlow(s.app, 0, 0, 6)
 		err := eachEvent(ctx, c, client.EventQuery{Session: session, Type: "network.*", Stored: !s.follow}, func(e client.Event) error {
 			var r client.NetworkRecord
 			if json.Unmarshal(e.Data, &r) != nil {
@@ -60,9 +60,7 @@ func (s *networkLogCommand) run(ctx context.Context, ref string) error {
 			}
 			shown++
 			return s.printNext(view{data: e, names: []string{e.ID}, text: func(w io.Writer) {
-				for _, l := range networkLines(&e, &r) {
-					fmt.Fprintln(w, fold(l, s.width(), "    "))
-				}
+				writeConnection(w, lines, &e, &r)
 			}})
 		})
 		if err == nil && shown == 0 && interruption(ctx) == nil {
@@ -72,10 +70,11 @@ func (s *networkLogCommand) run(ctx context.Context, ref string) error {
 	})
 }
 
-// networkLines show one record.
-func networkLines(e *client.Event, r *client.NetworkRecord) []string {
+// writeConnection shows one record.
+func writeConnection(w io.Writer, lines *flow, e *client.Event, r *client.NetworkRecord) {
 	if e.Type == client.EventNetworkLost || r.To == "" && r.Error == "" { // the latter of older daemons
-		return []string{fmt.Sprintf("(%s came too fast to be kept)", plural(int(r.LeftOut), "connection"))}
+		lines.say(w, fmt.Sprintf("(%s came too fast to be kept)", plural(int(r.LeftOut), "connection")))
+		return
 	}
 	by := cmp.Or(e.Call, "-")
 	if e.Call != "" && !r.Exact {
@@ -85,20 +84,20 @@ func networkLines(e *client.Event, r *client.NetworkRecord) []string {
 	if r.Error != "" {
 		verdict = "failed"
 	}
-	text := fmt.Sprintf("%s  %s  %-6s  %s", e.Time.Local().Format(time.TimeOnly+".000"), line(by), line(verdict), line(cmp.Or(r.To, "(not known)")))
+	text := cmp.Or(r.To, "(not known)")
 	if r.Verdict == "allow" && r.Error == "" {
 		text += fmt.Sprintf("  up %s  down %s  %s", bytesShort(r.Up), bytesShort(r.Down), time.Duration(r.DurationMillis)*time.Millisecond)
 	}
 	if r.Rule != "" {
-		text += "  by " + line(r.Rule)
+		text += "  by " + r.Rule
 	}
 	if why := cmp.Or(r.Error, r.Reason); why != "" {
-		text += ": " + line(why)
+		text += ": " + why
 	}
+	lines.write(w, []string{e.Time.Local().Format(time.TimeOnly + ".000"), by, verdict}, text)
 	if r.LeftOut > 0 {
-		return []string{text, fmt.Sprintf("(%s before this one came too fast to be kept)", plural(int(r.LeftOut), "connection"))}
+		lines.say(w, fmt.Sprintf("(%s before this one came too fast to be kept)", plural(int(r.LeftOut), "connection")))
 	}
-	return []string{text}
 }
 
 func newNetworkLearnCommand(a *app) *cobra.Command {

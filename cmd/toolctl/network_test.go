@@ -32,7 +32,7 @@ func TestNetworkLog(t *testing.T) {
 	}})
 	want := `03:04:05.000  call_1  allow   api.example.com:443  up 10B  down 2.0KiB  1.5s  by config.toml:6 (network "*")
 03:04:05.000  call_1?  deny    evil\x1b:443  by default: no line
-03:04:05.000  -  failed  gone.example:443  by default: there is no such host
+03:04:05.000  -        failed  gone.example:443  by default: there is no such host
 (3 connections before this one came too fast to be kept)
 `
 	if r := d.ctl("network", "log", fakeSession); r.stdout != want || r.code != 0 {

@@ -247,6 +247,34 @@ func (t *table) shorten(column int) {
 	}
 }
 
+// flow is aligned text whose lines are written as they come: a field is as wide as the widest so far of its column. None
+// is cut; a terminal has lines folded.
+type flow struct {
+	wide   int   // as that of a table
+	widths []int // of the columns, from the first line on
+}
+
+func newFlow(a *app, least ...int) *flow { return &flow{wide: a.width(), widths: least} }
+
+// write prints a line: fields, which are aligned, and what comes behind them. Their texts may be hostile.
+func (f *flow) write(w io.Writer, fields []string, behind ...string) {
+	parts := make([]string, 0, len(fields)+len(behind))
+	for i, text := range fields {
+		text = line(text)
+		f.widths[i] = max(f.widths[i], width(text))
+		parts = append(parts, text+strings.Repeat(" ", f.widths[i]-width(text)))
+	}
+	for _, b := range behind {
+		parts = append(parts, line(b))
+	}
+	f.say(w, strings.Join(parts, strings.Repeat(" ", gap)))
+}
+
+// say prints a line of words alone, which are safe to show.
+func (f *flow) say(w io.Writer, text string) {
+	_, _ = io.WriteString(w, fold(text, f.wide, "    ")+"\n")
+}
+
 // widths are those of the widest fields.
 func (t *table) widths() []int {
 	var widths []int

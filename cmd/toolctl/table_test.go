@@ -117,3 +117,22 @@ func TestTableEmpty(t *testing.T) {
 		t.Errorf("%q", &out)
 	}
 }
+
+// TestFlow: lines that come one at a time are aligned by what has come, and no field of them is cut.
+func TestFlow(t *testing.T) {
+	var b strings.Builder
+	f := &flow{widths: []int{0, 4}}
+	f.write(&b, []string{"1", "a"}, "x")
+	f.write(&b, []string{"22", "longer"}, "x", "y")
+	f.write(&b, []string{"3", "b\x1b"}, "x")
+	f.say(&b, "(words)")
+	if want := "1  a     x\n22  longer  x  y\n3   b\\x1b   x\n(words)\n"; b.String() != want {
+		t.Errorf("%q, want %q", b.String(), want)
+	}
+	b.Reset()
+	f = &flow{wide: 30, widths: []int{0, 0}}
+	f.write(&b, []string{"00:00:00.000", "a-tenant-of-any-length"}, "some", "words", "more")
+	if want := "00:00:00.000\n    a-tenant-of-any-length\n    some  words  more\n"; strings.ReplaceAll(b.String(), " \n", "\n") != want {
+		t.Errorf("%q, want %q", b.String(), want)
+	}
+}
