@@ -199,7 +199,7 @@ func (l look) around(ctx context.Context, row *store.Session, f *tool.SessionFac
 	case "dir":
 		f.Git = "It is a git repository."
 		if row.Worktree.Identity == nil && !f.ReadOnly {
-			f.Git += " Nobody is named as author of commits: where `git commit` says so, use `git -c user.name=NAME -c user.email=EMAIL commit`."
+			f.Git += " Beside what its own configuration says, nobody is named as author of commits: where `git commit` says so, use `git -c user.name=NAME -c user.email=EMAIL commit`."
 		}
 	case "":
 		f.Git = "It is not a git repository."
@@ -207,7 +207,7 @@ func (l look) around(ctx context.Context, row *store.Session, f *tool.SessionFac
 			f.Git = "It is a part of a git repository, which is read-only and has its other files elsewhere: `git status .`, `git diff .`."
 		}
 	default: // a linked worktree, or a submodule
-		f.Git = "Its git repository is elsewhere: git may not find it, and does not change it."
+		f.Git = "Its git repository is elsewhere: git may not find it, and does not change it. Where it finds none, work without it, and say so: who made the session can give it a clone."
 	}
 	_, own := row.Request.Env["PATH"]
 	for _, name := range usualPrograms {

@@ -68,6 +68,9 @@ func TestRealGitNotes(t *testing.T) {
 					t.Errorf("%s: %q is missing in %q", tt.source, part, notes)
 				}
 			}
+			if brief := briefOf(t, m, s.ID); strings.Contains(brief, "work without it, and say so: who made the session can give it a clone.") != (tt.source == "linked") {
+				t.Errorf("%s, %s: the brief %q", tt.source, mode, brief)
+			}
 			if _, err := m.End(t.Context(), mounter, s.ID, client.EndOptions{Force: true}); err != nil {
 				t.Error(err)
 			}
@@ -77,6 +80,14 @@ func TestRealGitNotes(t *testing.T) {
 	if err != nil || strings.Contains(strings.Join(s.Notes, "\n"), "git") {
 		t.Errorf("no repository: %+v, %v", s, err)
 	}
+}
+
+// briefOf is what a model is told of a session.
+func briefOf(t *testing.T, m *Manager, session string) string {
+	t.Helper()
+	brief, err := m.Tools.Brief(t.Context(), mounter, session)
+	testrig.Must(t, err)
+	return brief
 }
 
 // TestRealGitIdentity: commits of a session have the identity that was asked for, else the
@@ -126,6 +137,9 @@ func TestRealGitIdentity(t *testing.T) {
 			}
 			if noted := slices.Contains(s.Notes, authorless); noted != (tt.want == "" && mode == client.WorktreeOverlay) {
 				t.Errorf("%s, %s: notes %q", tt.name, mode, s.Notes)
+			}
+			if told := strings.Contains(briefOf(t, m, s.ID), "nobody is named as author of commits: where `git commit` says so, use `git -c user.name=NAME"); mode == client.WorktreeOverlay && told != (tt.want == "") {
+				t.Errorf("%s: the brief speaks of an author: %t", tt.name, told)
 			}
 			_, err = m.End(t.Context(), mounter, s.ID, client.EndOptions{Force: true, Discard: true})
 			testrig.Must(t, err)
@@ -202,6 +216,13 @@ func TestRealGitElsewhere(t *testing.T) {
 				notes := strings.Join(s.Notes, "\n")
 				if !strings.Contains(notes, tt.note) || strings.Contains(notes, "git does not work") != (tt.place == "") {
 					t.Errorf("notes %q, want %q", notes, tt.note)
+				}
+				brief, elsewhere := briefOf(t, m, s.ID), "Its git repository is elsewhere: git may not find it, and does not change it. "
+				if strings.HasPrefix(tt.source, "repo/part") && !strings.HasSuffix(tt.source, "/mod") {
+					elsewhere = "It is a part of a git repository, which is read-only and has its other files elsewhere: `git status .`, `git diff .`."
+				}
+				if tt.place != "" && !strings.Contains(brief, elsewhere) {
+					t.Errorf("the brief %q", brief)
 				}
 				if tt.place == "" {
 					if got := bash("git log --format=%s"); !strings.Contains(got, "fatal: ") {
