@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -123,15 +124,41 @@ var screenExamples = map[string][]shown{
 	"wait":                 {{"wait work call_none", ""}, {"wait over", ""}},
 }
 
-// next is how an answer that refuses names what to do: a command, the options or fields that
-// there are, or where to look.
-func hasNext(text string) bool {
-	for _, sign := range []string{"toolctl ", "write ", "did you mean", "name ", "leave ", "give ", " --", "such as", "may use", "an admin"} {
-		if strings.Contains(text, sign) {
+// commandNamed and optionNamed find what an answer says to type.
+var (
+	commandNamed = regexp.MustCompile(`toolctl ([a-z][-a-z]*)`)
+	optionNamed  = regexp.MustCompile(`(?:^| )(--[a-z][-a-z]*)`)
+)
+
+// hasNext is how the answer of a command that refuses names what to do: a command that there is, an option that it has, a
+// field, or where to look. help is that of the command.
+func hasNext(text, help string) bool {
+	for _, m := range commandNamed.FindAllStringSubmatch(text, -1) {
+		for name := range screenExamples {
+			if first, _, _ := strings.Cut(name, " "); first == m[1] {
+				return true
+			}
+		}
+	}
+	for _, m := range optionNamed.FindAllStringSubmatch(text, -1) {
+		if strings.Contains(help, m[1]) {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc([]string{"write ", "did you mean", "name ", "leave ", "give ", "such as", "may use", "an admin"}, func(sign string) bool { return strings.Contains(text, sign) })
+}
+
+// helpOf is the help of the command that arguments begin with.
+func (r *rig) helpOf(t *testing.T, args []string) string {
+	t.Helper()
+	var command []string
+	for name := range screenExamples {
+		if c := strings.Fields(name); r.program == "" && len(c) > len(command) && len(args) >= len(c) && slices.Equal(c, args[:len(c)]) {
+			command = c
+		}
+	}
+	help, _ := r.raw(t, 200, append(command, "--help")...)
+	return help
 }
 
 // look runs a command at a terminal of 80 columns and says what is wrong with its answer.
@@ -145,7 +172,7 @@ func (r *rig) look(t *testing.T, says string, args ...string) {
 	if broken := brokenWords(rows, sent); len(broken) > 0 {
 		t.Errorf("%q breaks %q in\n%s", args, broken, strings.Join(rows, "\n"))
 	}
-	if exit != 0 && !hasNext(text) && args[0] != "exec" {
+	if exit != 0 && !hasNext(text, r.helpOf(t, args)) {
 		t.Errorf("%q exits with %d and says nothing to do:\n%s", args, exit, strings.Join(rows, "\n"))
 	}
 	if !strings.Contains(strings.ReplaceAll(text, "toolctl: ", ""), says) {
@@ -204,6 +231,30 @@ func TestScreens(t *testing.T) {
 			t.Errorf("there is no command %q", name)
 		}
 	}
+	t.Run("no command", func(t *testing.T) { look(t, "Available Commands") })
+	t.Run("no daemon", func(t *testing.T) {
+		none := *r
+		none.socket = filepath.Join(r.dir, "none.sock")
+		for _, line := range []string{"status", "session list", "call work bash ls", "approvals watch", "top"} {
+			none.look(t, "", strings.Fields(line)...)
+		}
+	})
+	t.Run("timeout", func(t *testing.T) {
+		look(t, "timed out", "call", "work", "bash", `{"command": "sleep 100", "timeout": 100}`)
+	})
+	t.Run("conflict", func(t *testing.T) {
+		testrig.Must(t, os.WriteFile(filepath.Join(tree, "f"), []byte("somebody else's\n"), 0o644))
+		look(t, "conflict", "apply", "changed")
+	})
+	t.Run("top", func(t *testing.T) {
+		sent, _ := r.pressed(t, 80, "work", "q", "top")
+		v := vt10x.New(vt10x.WithSize(80, 24))
+		_, err := v.Write([]byte(sent))
+		testrig.Must(t, err)
+		if broken := brokenWords(strings.Split(v.String(), "\n"), sent); len(broken) > 0 {
+			t.Errorf("it breaks %q in\n%s", broken, v.String())
+		}
+	})
 }
 
 // TestScreensOfTenants: the tables that have much to show, on a daemon with two tenants, to an admin and to the
