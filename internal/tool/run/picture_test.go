@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/toold/toold/internal/tool/run/textfile"
 )
 
 // What the program that makes pictures smaller writes is checked: only a smaller picture is
@@ -75,5 +77,17 @@ func TestReadShrinks(t *testing.T) {
 				t.Errorf("%q", r.Output)
 			}
 		})
+	}
+}
+
+// TestReadSaysBounds: the description of read has the bounds of pictures that there are.
+func TestReadSaysBounds(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../read.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("of a picture of more than %g MiB or %d pixels on a side", float64(maxPicture)/(1<<20), textfile.MaxSide); !strings.Contains(string(text), want) {
+		t.Errorf("read.md does not say %q", want)
 	}
 }
