@@ -66,6 +66,25 @@ func TestSessionCreateIdentity(t *testing.T) {
 	d.ctl("session", "create", "--identity", "Bo").want(t, 2, "", "--identity: \"Bo\" is no identity: write \"NAME <EMAIL>\"")
 }
 
+// TestSessionCreateSeen: the daemon is told which directory the caller sees at the path, of links too, since it may have
+// another one there.
+func TestSessionCreateSeen(t *testing.T) {
+	d := startFake(t, map[string]http.HandlerFunc{"POST /v1/sessions": answerWith(session())})
+	dir := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	testrig.Must(t, os.Symlink(dir, link))
+	info, err := os.Stat(dir)
+	testrig.Must(t, err)
+	for i, path := range []string{dir, link} {
+		d.ctl("session", "create", "--worktree", path).want(t, 0, "", "")
+		var got client.SessionCreate
+		decode(t, d.asked("POST", "/sessions")[i].body, &got)
+		if got.Worktree.Source != dir || got.Worktree.Seen != client.SeenAs(info) || got.Worktree.Seen == "" {
+			t.Errorf("%s: %+v", path, got.Worktree)
+		}
+	}
+}
+
 func TestSessionCreateUsage(t *testing.T) {
 	for _, c := range []struct {
 		args   string

@@ -27,6 +27,8 @@ type Agent struct {
 	Adds map[string]string
 	// Blind is why the model is shown no pictures; "" where it is.
 	Blind string
+	// Uninstructed is why the model is given none of the server's instructions; "" where it is given all.
+	Uninstructed string
 	// Client is the name that its client says of itself.
 	Client string
 	// Settings are what turns its own tools off, and has it pass on to its model what toold answers.
@@ -141,7 +143,7 @@ var Agents = []*Agent{
 		args:  []string{"--allow-all-tools", "-p", says},
 		Flags: []string{"--disable-builtin-mcps", "--available-tools", "toold"},
 		Adds:  map[string]string{"error": "MCP server 'toold': …"},
-		Blind: "it leaves pictures out",
+		Blind: "it leaves pictures out", Uninstructed: "it leaves them out, whatever its settings are",
 	},
 }
 

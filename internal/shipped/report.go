@@ -146,7 +146,11 @@ func (t *Trial) checkInstructions(r *Report) {
 	hint := fmt.Sprintf("tell its model by a file that %s reads: toolctl session brief SESSION >>AGENTS.md", t.Agent.Name)
 	switch {
 	case arrived == 0:
-		r.check("instructions", client.CheckWarn, hint, "none of "+linesOf(all))
+		why := ""
+		if t.Agent.Uninstructed != "" {
+			why = ": " + t.Agent.Uninstructed
+		}
+		r.check("instructions", client.CheckWarn, hint, "none of "+linesOf(all)+why)
 	case arrived < all:
 		r.check("instructions", client.CheckWarn, hint, fmt.Sprintf("%d of %s", arrived, linesOf(all)))
 	default:

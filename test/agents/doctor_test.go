@@ -118,6 +118,9 @@ func (r *trial) right(t *testing.T, a *shipped.Agent) {
 			t.Errorf("%+v, want the status %s", c, want)
 		}
 	}
+	if c := r.check("instructions"); a.Uninstructed == "" && c.Status != client.CheckOK || a.Uninstructed != "" && !strings.HasSuffix(c.Detail, a.Uninstructed) {
+		t.Errorf("of the instructions, which have the brief and the worktree's path on the host, its model has %s (%s)", c.Detail, c.Status)
+	}
 	if c := r.check("installed"); c.Status != client.CheckOK {
 		t.Errorf("what install wrote is not seen: %+v", c)
 	}
