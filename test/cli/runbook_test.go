@@ -31,7 +31,7 @@ var runbook = map[string]string{
 	"toolctl approvals watch":                               "SESSION",
 	"toolctl top":                                           "SESSION.* ci",
 	"toolctl usage":                                         "ci ",
-	"toolctl network log SESSION":                           "opened no connections",
+	"toolctl network log SESSION":                           "deny +refused.example",
 }
 
 // TestRunbook types what docs/operations.md says for each alert, on a daemon whose sessions are another
@@ -49,6 +49,11 @@ socket_group = "nogroup"
 [permission.bash]
 "*" = "ask"
 "cat *" = "allow"
+"curl *" = "allow"
+[network]
+mode = "rules"
+[permission.network]
+"*.example" = "deny"
 [tenant.ci]
 uids = [40001]
 `), 0o600))
@@ -58,7 +63,8 @@ uids = [40001]
 	for _, args := range [][]string{
 		{"session", "create", "--name", "over"},
 		{"session", "rm", "over"},
-		{"session", "create", "--name", "review"},
+		{"session", "create", "--name", "review", "--net", "rules"},
+		{"call", "review", "bash", "curl -sm 5 http://refused.example/ || cat /nosuch"},
 		{"call", "review", "bash", "cat /nosuch"},
 		{"call", "review", "nosuch", "{}"},
 		{"call", "review", "bash", "echo asked", "--wait", "0"},
