@@ -57,9 +57,15 @@ func TestTreesWhileStarting(t *testing.T) {
 	d := start(t, func(c *Config) { c.API.Trees = notYet{} })
 	s := d.session(t, client.Options{}, client.SessionCreate{})
 	for _, q := range []struct{ method, path, body, accept string }{
-		{"GET", "/diff", "", "*/*"}, {"GET", "/diff", "", "application/json"},
-		{"POST", "/apply", "{}", ""}, {"POST", "/discard", "{}", ""}, {"POST", "/checkpoints", "{}", ""}, {"GET", "/checkpoints", "", ""},
-		{"DELETE", "/checkpoints/cp_1", "", ""}, {"POST", "/restore", `{"undo":1}`, ""}, {"POST", "/fork", "{}", ""},
+		{"GET", "/diff", "", "*/*"},
+		{"GET", "/diff", "", "application/json"},
+		{"POST", "/apply", "{}", ""},
+		{"POST", "/discard", "{}", ""},
+		{"POST", "/checkpoints", "{}", ""},
+		{"GET", "/checkpoints", "", ""},
+		{"DELETE", "/checkpoints/cp_1", "", ""},
+		{"POST", "/restore", `{"undo":1}`, ""},
+		{"POST", "/fork", "{}", ""},
 	} {
 		var headers []string
 		if q.accept != "" {

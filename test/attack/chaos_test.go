@@ -350,8 +350,14 @@ type hands struct{ two, nested, killed bool }
 
 // chaosHands are all kinds of rounds, the usual ones first.
 var chaosHands = []hands{
-	{two: true}, {}, {two: true, nested: true}, {killed: true},
-	{nested: true}, {two: true, killed: true}, {}, {two: true, nested: true, killed: true},
+	{two: true},
+	{},
+	{two: true, nested: true},
+	{killed: true},
+	{nested: true},
+	{two: true, killed: true},
+	{},
+	{two: true, nested: true, killed: true},
 }
 
 // TestChaosSource: two sessions over one source, or one in the other's, of one daemon and of two, change the same 300
