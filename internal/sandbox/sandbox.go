@@ -444,9 +444,10 @@ type Meter interface {
 
 // Uncounted is a Sandbox that knows how much memory of the host the kernel keeps for its programs
 // without counting it in Limits.Memory, in bytes: what lies in sockets of netlink and in connections
-// that no program has accepted, and with cgroup v1 in all of TCP and UDP. It is asked many times a second.
+// that no program has accepted, and with cgroup v1 in all of TCP and UDP. It is asked many times a second,
+// and stops to count where there is more than most.
 type Uncounted interface {
-	Uncounted() (int64, error)
+	Uncounted(most int64) (int64, error)
 	// FileLocks is how many locks of files (fcntl) its programs have, which are 192 bytes each. It stops
 	// to count when there are more than most, and with an error when ctx has ended.
 	FileLocks(ctx context.Context, most int) (int, error)

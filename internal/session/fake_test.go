@@ -80,7 +80,7 @@ func (b *fakeBox) lastRequest() agent.Request {
 }
 
 // Uncounted implements sandbox.Uncounted.
-func (b *fakeBox) Uncounted() (int64, error) { return b.uncounted.Load(), nil }
+func (b *fakeBox) Uncounted(int64) (int64, error) { return b.uncounted.Load(), nil }
 
 // FileLocks implements sandbox.Uncounted.
 func (b *fakeBox) FileLocks(ctx context.Context, most int) (int, error) {

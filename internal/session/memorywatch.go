@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -73,7 +74,7 @@ func (h memoryWatch) most() *Session {
 		}
 		one := share{Session: s}
 		if sb, ok := s.sandbox().(sandbox.Uncounted); ok {
-			if one.outside, _ = sb.Uncounted(); one.outside < outsideLeast {
+			if one.outside, _ = sb.Uncounted(math.MaxInt64); one.outside < outsideLeast {
 				one.outside = 0
 			}
 		}

@@ -26,26 +26,29 @@ type socketWatch struct {
 // sockets, and as much again.
 const mostUncounted = 16 << 20
 
-// While there are calls, one file says how much the sockets of the whole host keep, 100 times a
+// While there are calls, one file says how much the sockets of the whole host keep, 500 times a
 // second: programs fill them with a mebibyte in a millisecond. The sessions with calls are looked at
 // when that has grown by uncountedStep, and else 10 times a second; those that have much, each
-// time. The looks together take a fifth of a processor at most, however many sessions there are.
+// time. The looks together take a fifth of a processor at most, however many sessions there are, and
+// half of one while a session has much.
 const (
 	uncountedSeldom = 100 * time.Millisecond
-	uncountedOften  = 10 * time.Millisecond
+	uncountedOften  = 2 * time.Millisecond
 	uncountedStep   = 2 << 20 // bytes
 	uncountedShare  = 4       // times as long as the looks took there is none
 )
 
 // watch runs as long as the daemon.
 func (h *socketWatch) watch() {
+	host := room.Sockets()
+	defer host.Close()
 	var all time.Time // when all were looked at
 	for wait := time.Duration(0); h.await(wait); {
 		select {
 		case h.busy <- struct{}{}:
 		default:
 		}
-		began, kept := time.Now(), room.Sockets()
+		began, kept := time.Now(), host.Now()
 		if began.Sub(all) >= uncountedSeldom || kept > h.kept+uncountedStep {
 			all, h.kept = began, kept
 			live := lookAtAll(h.roster, h.look)
@@ -58,7 +61,11 @@ func (h *socketWatch) watch() {
 				h.look(s)
 			}
 		}
-		wait = max(uncountedOften, uncountedShare*time.Since(began))
+		wait = time.Since(began)
+		if len(h.much) == 0 {
+			wait *= uncountedShare
+		}
+		wait = max(uncountedOften, wait)
 	}
 }
 
@@ -103,7 +110,7 @@ func (h *socketWatch) look(s *Session) {
 	if !ok {
 		return
 	}
-	n, err := sb.Uncounted()
+	n, err := sb.Uncounted(mostUncounted)
 	if err != nil && !errors.Is(err, sandbox.ErrGone) && !h.silent[s] {
 		h.silent[s] = true
 		s.log.Warn("nobody sees to it that the session's sockets keep little of the host's memory", "error", err)
@@ -129,11 +136,13 @@ type lockWatch struct {
 	late map[*Session]time.Duration
 }
 
-// mostLocks is how many a session may have: 12 MiB of them. To count them takes a look at each descriptor
-// of each of its processes, so sessions are looked at only when the host has locksStep (bytes) more.
+// mostLocks is how many a session may have: 3 MiB of them. To count them takes a look at each descriptor
+// of each of its processes, and while 16,000 are counted a program makes as many. So sessions are looked at
+// only when the host has locksStep (bytes) more.
 const (
-	mostLocks = 64 << 10
-	locksStep = 4 << 20
+	mostLocks  = 16 << 10
+	locksStep  = 1 << 20
+	locksOften = 10 * time.Millisecond
 	// locksTime is how long the first look at one session may take: it may have millions of descriptors, and
 	// the others are looked at after it. The next one may take twice as long, up to mostLocksTime.
 	locksTime     = 500 * time.Millisecond
@@ -142,14 +151,16 @@ const (
 
 // watch runs as long as the daemon.
 func (h *lockWatch) watch() {
-	h.kept = room.FileLocks()
-	for wait := uncountedSeldom; h.pause(wait); {
+	host := room.FileLocks()
+	defer host.Close()
+	h.kept = host.Now()
+	for wait := locksOften; h.pause(wait); {
 		select {
 		case <-h.busy:
 		case <-h.ctx.Done():
 			return
 		}
-		began, kept := time.Now(), room.FileLocks()
+		began, kept := time.Now(), host.Now()
 		if kept > h.kept+locksStep {
 			live := lookAtAll(h.roster, h.look)
 			maps.DeleteFunc(h.late, func(s *Session, _ time.Duration) bool { return !live[s] })
@@ -158,7 +169,7 @@ func (h *lockWatch) watch() {
 			}
 		}
 		h.kept = min(h.kept, kept)
-		wait = max(uncountedSeldom, uncountedShare*time.Since(began))
+		wait = max(locksOften, uncountedShare*time.Since(began))
 	}
 }
 

@@ -1,14 +1,18 @@
 package near
 
 import (
+	"bufio"
 	"errors"
+	"io"
 	"io/fs"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Uncounted implements sandbox.Uncounted.
-func (s *Sandbox) Uncounted() (int64, error) {
+func (s *Sandbox) Uncounted(most int64) (int64, error) {
 	if s.Enclosed {
 		return 0, nil // its kernel is a program, and what that keeps is memory
 	}
@@ -20,11 +24,12 @@ func (s *Sandbox) Uncounted() (int64, error) {
 	if err != nil {
 		return sockets, s.failed("netlink sockets", err)
 	}
-	tcp, err := s.unaccepted()
+	sum := sockets + queued(string(netlink))
+	tcp, err := s.unaccepted(most - sum)
 	if err != nil {
 		err = s.failed("TCP connections", err)
 	}
-	return sockets + tcp + queued(string(netlink)), err
+	return sum + tcp, err
 }
 
 // fewConnections is how many TCP sockets a session has whose list is not worth reading: together they
@@ -32,8 +37,9 @@ func (s *Sandbox) Uncounted() (int64, error) {
 const fewConnections = 16
 
 // unaccepted is what TCP connections have received that no program has accepted yet. The kernel
-// counts a connection as somebody's memory when it is accepted, not before.
-func (s *Sandbox) unaccepted() (sum int64, err error) {
+// counts a connection as somebody's memory when it is accepted, not before. It stops to count where
+// there is more than most.
+func (s *Sandbox) unaccepted(most int64) (sum int64, err error) {
 	open, err := s.Proc.Read("net/sockstat")
 	if err != nil {
 		return 0, err
@@ -51,11 +57,12 @@ func (s *Sandbox) unaccepted() (sum int64, err error) {
 		if n == 0 {
 			continue
 		}
-		list, err := s.Proc.Read(name)
+		list, err := s.Proc.Open(name, unix.O_RDONLY)
 		if err != nil {
 			return sum, err
 		}
-		sum += pending(string(list), n)
+		sum += pending(list, n, most-sum)
+		list.Close()
 	}
 	return sum, nil
 }
@@ -69,20 +76,26 @@ func inUse(summary, protocol string) int64 {
 	return n
 }
 
+// longList (bytes) is as much as is read of a list of sockets.
+const longList = 1 << 20
+
 // pending adds up what was received by those TCP sockets of a list of the kernel's that no program
-// has. Those of all that there are which it does not have, since Read cuts it, count as much as netlink
-// sockets do at least.
-func pending(list string, all int64) (sum int64) {
+// has, until it is more than most. Those of all that there are which are not read, since the list is too
+// long, count as much as netlink sockets do at least.
+func pending(list io.Reader, all, most int64) (sum int64) {
 	const state, queues, inode = 3, 4, 9 // columns; of the queues sent:received, in hexadecimal
 	const listens = "0A"
 	listed := int64(-1)
-	for line := range strings.Lines(list) {
+	for lines := bufio.NewScanner(io.LimitReader(list, longList)); sum <= most && lines.Scan(); {
 		listed++
-		if f := strings.Fields(line); len(f) > inode && f[inode] == "0" && f[state] != listens {
+		if f := strings.Fields(lines.Text()); len(f) > inode && f[inode] == "0" && f[state] != listens {
 			_, in, _ := strings.Cut(f[queues], ":")
 			n, _ := strconv.ParseInt(in, 16, 64)
 			sum += n
 		}
+	}
+	if sum > most {
+		return sum
 	}
 	return sum + max(0, all-max(0, listed))*perSocket
 }

@@ -44,8 +44,9 @@ func TestPending(t *testing.T) {
 		{"some, whoever sent has gone", head + full + theirs + closed + listens, 4, 2 * 0x33e00},
 		{"broken", head + "x y z\n1 2 3 4 5\n", 2, 0},
 		{"more than is read", head + theirs, 11, 10 * 64 << 10},
+		{"more than it may be", head + strings.Repeat(full, 1<<10), 1 << 12, 5 * 0x33e00},
 	} {
-		if got := pending(tt.list, tt.all); got != tt.want {
+		if got := pending(strings.NewReader(tt.list), tt.all, 1<<20); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
 	}

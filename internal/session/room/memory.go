@@ -36,33 +36,60 @@ func Memory() (Volume, error) {
 	return v, nil
 }
 
-// Sockets is what TCP and UDP sockets of all network namespaces of the host keep, in bytes; 0 where the
-// kernel does not say.
-func Sockets() (sum int64) {
-	b, err := os.ReadFile("/proc/net/sockstat")
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(b)) {
-		_, number, ok := strings.Cut(strings.TrimSpace(line), " mem ")
-		if n, err := strconv.ParseInt(number, 10, 64); ok && err == nil {
-			sum += n * int64(os.Getpagesize())
-		}
-	}
-	return sum
+// Gauge is a number of the whole host that the kernel says. Its file stays open: to open it takes ten
+// times as long as to read it, and it is read hundreds of times a second.
+type Gauge struct {
+	file *os.File // nil: this kernel does not say it
+	of   func(text string) int64
 }
 
-// FileLocks is what the kernel keeps for locks of files, of all programs of the host, in bytes, and whatever
-// else it has records of that size for; 0 where it does not say.
-func FileLocks() int64 {
-	const dir = "/sys/kernel/slab/file_lock_cache/"
-	number := func(name string) (n int64) {
-		b, err := os.ReadFile(dir + name)
-		if err == nil {
-			first, _, _ := strings.Cut(strings.TrimSpace(string(b)), " ") // then by node
-			n, _ = strconv.ParseInt(first, 10, 64)
+// Sockets is what TCP and UDP sockets of all network namespaces keep, in bytes.
+func Sockets() Gauge {
+	return open("/proc/net/sockstat", func(text string) (sum int64) {
+		for line := range strings.Lines(text) {
+			if _, number, ok := strings.Cut(line, " mem "); ok {
+				sum += first(number) * int64(os.Getpagesize())
+			}
 		}
-		return n
+		return sum
+	})
+}
+
+// FileLocks is what the kernel keeps for locks of files, of all programs, in bytes, and whatever else it has
+// records of that size for; there may be room for more in it.
+func FileLocks() Gauge {
+	const dir = "/sys/kernel/slab/file_lock_cache/"
+	b, _ := os.ReadFile(dir + "slab_size")
+	each := first(string(b))
+	// The other one, "objects", is counted anew each time.
+	return open(dir+"total_objects", func(text string) int64 { return first(text) * each })
+}
+
+func open(path string, of func(string) int64) Gauge {
+	f, _ := os.Open(path)
+	return Gauge{file: f, of: of}
+}
+
+// first is the number that a text begins with; 0 where there is none.
+func first(text string) int64 {
+	var n int64
+	_, _ = fmt.Sscan(text, &n)
+	return n
+}
+
+// Now is the number; 0 where the kernel does not say it.
+func (g Gauge) Now() int64 {
+	if g.file == nil {
+		return 0
 	}
-	return number("objects") * number("slab_size")
+	var text [4096]byte
+	n, _ := g.file.ReadAt(text[:], 0) // which is shorter, so that there is always io.EOF
+	return g.of(string(text[:n]))
+}
+
+// Close closes the file.
+func (g Gauge) Close() {
+	if g.file != nil {
+		g.file.Close()
+	}
 }
