@@ -9,9 +9,12 @@ import (
 var Bypasses = bypasses
 
 // Denied reports whether a call with the command text is denied where the shell that reads it
-// is as o says, when an edit of file is denied and all else allowed. The tests with
+// is as o says, in the oracle with this home, when an edit of file is denied and all else allowed. The tests with
 // the rules set it.
-var Denied func(t testing.TB, o Options, text, file string) bool
+var Denied func(t testing.TB, o Options, home, text, file string) bool
+
+// LeadsTo is where a path leads from a directory of the oracle on.
+var LeadsTo = leadsTo
 
 // Generate has f judge generated texts, with a simple command beside each.
 func Generate(t *testing.T, short, long int, f func(r *rand.Rand, text, simple string)) {

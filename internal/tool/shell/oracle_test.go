@@ -37,6 +37,10 @@ import (
 const oracleEnv = "TOOLD_SHELL_ORACLE"
 
 func TestMain(m *testing.M) {
+	if exe, _ := os.Readlink("/proc/self/exe"); filepath.Dir(exe) == argvDir {
+		fmt.Fprintln(os.Stderr, argvMain(filepath.Base(exe)))
+		os.Exit(1)
+	}
 	if os.Getenv(oracleEnv) != "" {
 		if err := oracleMain(); err != nil {
 			fmt.Fprintln(os.Stderr, "oracle:", err)
@@ -54,6 +58,7 @@ type execution struct {
 	programs [][]string // how each stub was called
 	trace    []string   // first words of the commands that the shell itself traced
 	files    []string   // that it wrote, absolute
+	opened   []string   // of the files that were there, absolute
 	timeout  bool
 }
 
@@ -153,6 +158,10 @@ type surroundings struct {
 	cdpath       string
 	// pwd is another name of the directory that the shell starts in.
 	pwd string
+	// workdir is where the shell starts, as a call says it.
+	workdir string
+	// argv: programs see the name by which they are run.
+	argv bool
 	// own: home is the session's own choice, of which the scan is told that there is one.
 	own bool
 	// socket: bash has a socket as its input, as of a connection, and is not the first shell there. In a session its
@@ -162,7 +171,7 @@ type surroundings struct {
 
 // options are what a scan is told of them.
 func (s surroundings) options(shell string) Options {
-	o := Options{Home: s.home, Astray: s.cdpath != "" || s.pwd != "", Shell: []string{shell}}
+	o := Options{Home: s.home, Workdir: s.workdir, Astray: s.cdpath != "" || s.pwd != "", Shell: []string{shell}}
 	if s.own {
 		o.Home = ""
 	}
@@ -185,12 +194,13 @@ func executeIn(t testing.TB, shell, text string, around surroundings) execution 
 		t.Fatalf("oracle: %v", err)
 	}
 	defer giveOracle(o)
-	for _, block := range []string{strings.Join([]string{shell, around.home, around.oldpwd, around.cdpath, around.pwd, strconv.FormatBool(around.socket)}, "\x00"), text} {
+	said := []string{shell, around.home, around.oldpwd, around.cdpath, around.pwd, around.workdir, strconv.FormatBool(around.socket), strconv.FormatBool(around.argv)}
+	for _, block := range []string{strings.Join(said, "\x00"), text} {
 		if err := writeBlock(o.in, []byte(block)); err != nil {
 			t.Fatalf("oracle: %v", err)
 		}
 	}
-	var blocks [3][]byte
+	var blocks [4][]byte
 	for i := range blocks {
 		var err error
 		if blocks[i], err = readBlock(o.out); err != nil {
@@ -201,6 +211,9 @@ func executeIn(t testing.TB, shell, text string, around surroundings) execution 
 	x := execution{timeout: status == "timeout"}
 	if files != "" {
 		x.files = strings.Split(files, "\x00")
+	}
+	if len(blocks[3]) > 0 {
+		x.opened = strings.Split(string(blocks[3]), "\x00")
 	}
 	for record := range strings.SplitSeq(string(blocks[0]), recordEnd) {
 		if record = strings.TrimPrefix(record, "\x00"); record != "" {
@@ -308,7 +321,9 @@ func oracleMain() error {
 			return err
 		}
 		said := strings.Split(string(shell), "\x00")
-		if err := serve(said[0], string(text), surroundings{home: said[1], oldpwd: said[2], cdpath: said[3], pwd: said[4], socket: said[5] == "true"}); err != nil {
+		if err := serve(said[0], string(text), surroundings{
+			home: said[1], oldpwd: said[2], cdpath: said[3], pwd: said[4], workdir: said[5], socket: said[6] == "true", argv: said[7] == "true",
+		}); err != nil {
 			return err
 		}
 	}
@@ -382,6 +397,9 @@ func buildRoot(root string) error {
 			return err
 		}
 	}
+	if err := installSelf(root); err != nil {
+		return err
+	}
 	if err := os.WriteFile(root+"/dev/null", nil, 0o666); err != nil {
 		return err
 	}
@@ -429,13 +447,59 @@ func kindStubs() map[string]string {
 			"*) printf '%s\\0' @" + name + " \"$1\" '\x01' >>/l/p.$$; exit;;\nesac; done\n"
 	}
 	for _, dir := range gitCores {
-		all[dir+"/git-push"] = "#!/bin/dash\nprintf '%s\\0' @git push '\x01' >>/l/p.$$\n"
+		for _, name := range gitPrograms {
+			all[dir+"/git-"+name] = "#!/bin/dash\nprintf '%s\\0' @git " + name + " \"$@\" '\x01' >>/l/p.$$\n"
+		}
 	}
 	return all
 }
 
 // gitCores are directories of git's own programs.
 var gitCores = []string{"/usr/lib/git-core", "/opt/git/libexec/git-core"}
+
+var gitPrograms = []string{"push", "commit", "reset", "stash", "worktree", "remote-https"}
+
+// argvDir has programs that see the name by which they are run, as no script does. Each writes it down, behind an "@", where it
+// is not the program's own, since a program may do something else by another name, and goes on as its stub.
+const argvDir = "/argv"
+
+var argvNames = []string{"git", "docker", "kubectl", "npm", "touch", "a", "b", "x"}
+
+// argvMain is one of those programs.
+func argvMain(name string) error {
+	if filepath.Base(os.Args[0]) != name {
+		file, err := os.OpenFile(fmt.Sprintf("/l/p.%d", os.Getpid()), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
+		if err != nil {
+			return err
+		}
+		argv := append([]string{"@" + os.Args[0]}, os.Args[1:]...)
+		if _, err := file.WriteString(strings.Join(argv, "\x00") + recordEnd); err != nil {
+			return err
+		}
+	}
+	return syscall.Exec("/bin/dash", append([]string{"dash", "/stub/" + name}, os.Args[1:]...), os.Environ())
+}
+
+// installSelf makes this program be those in argvDir.
+func installSelf(root string) error {
+	b, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(root+argvDir, 0o755); err != nil {
+		return err
+	}
+	first := filepath.Join(root, argvDir, argvNames[0])
+	if err := os.WriteFile(first, b, 0o755); err != nil {
+		return err
+	}
+	for _, name := range argvNames[1:] {
+		if err := os.Link(first, filepath.Join(root, argvDir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 var library = regexp.MustCompile(`(/\S+) \(0x`)
 
@@ -508,7 +572,7 @@ func serve(shell, text string, around surroundings) error {
 			return err
 		}
 	}
-	for _, dir := range []string{"/w/d", "/w/d/e", "/w/d/inner", "/w/~", "/w/~/d"} {
+	for _, dir := range oracleDirs[1:] {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}
@@ -537,12 +601,20 @@ func serve(shell, text string, around surroundings) error {
 			return err
 		}
 	}
+	opens, err := watchOpens()
+	if err != nil {
+		return err
+	}
 	trace, err := os.OpenFile("/l/trace", os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
 	status := runShell(shell, text, trace, around)
 	_ = trace.Close()
+	opened, err := opens()
+	if err != nil {
+		return err
+	}
 	unchanged := func(file string) bool {
 		before, there := oracleScripts[file]
 		if file == oracleFile {
@@ -565,13 +637,88 @@ func serve(shell, text string, around surroundings) error {
 	if err != nil {
 		return err
 	}
-	for _, b := range [][]byte{programs, traced, []byte(status)} {
+	for _, b := range [][]byte{programs, traced, []byte(status), []byte(strings.Join(opened, "\x00"))} {
 		if err := writeBlock(os.Stdout, b); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// oracleDirs are the directories that a text finds.
+var oracleDirs = []string{"/w", "/w/d", "/w/d/e", "/w/d/inner", "/w/~", "/w/~/d"}
+
+// watchOpens has opens say which of the files in them have been opened since.
+func watchOpens() (opens func() ([]string, error), err error) {
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	there, dirs := make(map[string]bool), make(map[int32]string)
+	for _, dir := range oracleDirs {
+		wd, err := unix.InotifyAddWatch(fd, dir, unix.IN_OPEN)
+		if err != nil {
+			_ = unix.Close(fd)
+			return nil, fmt.Errorf("watch %s: %w", dir, err)
+		}
+		dirs[int32(wd)] = dir
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			_ = unix.Close(fd)
+			return nil, err
+		}
+		for _, e := range entries {
+			there[filepath.Join(dir, e.Name())] = e.Type().IsRegular() && !slices.Contains(startUp, e.Name())
+		}
+	}
+	return func() (opened []string, err error) {
+		defer func() { _ = unix.Close(fd) }()
+		for buf := make([]byte, 64<<10); ; {
+			n, err := unix.Read(fd, buf)
+			if errors.Is(err, unix.EAGAIN) {
+				slices.Sort(opened)
+				return slices.Compact(opened), nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			for b := buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
+				end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(b[12:]))
+				name := string(bytes.TrimRight(b[unix.SizeofInotifyEvent:end], "\x00"))
+				if file := filepath.Join(dirs[int32(binary.NativeEndian.Uint32(b))], name); there[file] {
+					opened = append(opened, file)
+				}
+				b = b[end:]
+			}
+		}
+	}, nil
+}
+
+// leadsTo is where a path leads from a directory on, as the kernel follows it past the oracle's links; "~" in a call's
+// own home is home.
+func leadsTo(from, name, home string) string {
+	if !filepath.IsAbs(name) {
+		name = from + "/" + name
+	}
+	if rest, is := strings.CutPrefix(name, sessionHome); is && home != "" && (rest == "" || rest[0] == '/') {
+		name = home + rest
+	}
+	at := "/"
+	for part := range strings.SplitSeq(name, "/") {
+		if at = filepath.Join(at, part); at == oracleLink {
+			at = "/w/d/e"
+		} else if at == oracleBack {
+			at = "/w"
+		}
+	}
+	return at
+}
+
+// sessionHome is the home directory of a session, by which the rules know "~".
+const sessionHome = "/home/tool"
+
+// start is where a text starts.
+func (s surroundings) start() string { return leadsTo("/w", s.workdir, "") }
 
 // recordEnd ends what a stub or the handler writes down of one call.
 const recordEnd = "\x00\x01\x00"
@@ -641,7 +788,11 @@ func limited() error {
 func runShell(shell, text string, trace *os.File, around surroundings) (status string) {
 	argv := []string{"/bin/dash"}
 	files := []*os.File{nil, nil, nil}
-	env := []string{"PATH=/stub:/usr/bin:/bin", "HOME=" + around.home, "ENV=" + filepath.Join(around.home, ".shrc"), "LANG=C.UTF-8", "TERM=dumb", "PS4=\x02 "}
+	programs := "/stub:/usr/bin:/bin"
+	if around.argv {
+		programs = argvDir + ":" + programs
+	}
+	env := []string{"PATH=" + programs, "HOME=" + around.home, "ENV=" + filepath.Join(around.home, ".shrc"), "LANG=C.UTF-8", "TERM=dumb", "PS4=\x02 "}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return "start: " + err.Error()
@@ -674,7 +825,7 @@ func runShell(shell, text string, trace *os.File, around surroundings) (status s
 		files[2] = trace // it traces nowhere else
 	}
 	p, err := os.StartProcess(argv[0], append(argv, "-x", "-c", text), &os.ProcAttr{
-		Dir: "/w", Env: env, Files: files,
+		Dir: around.start(), Env: env, Files: files,
 		Sys: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Setsid: true},
 	})
 	if err != nil {

@@ -39,7 +39,7 @@ func checkIn(t testing.TB, shell, text string, around surroundings) (judged bool
 				t.Errorf("%s -c %q: it was %q, which no rule would be about: %+v", shell, text, argv, r.Commands)
 			}
 		} else if _, is := oracleScripts[argv[0]]; is {
-			if !runsFile(r, argv[0]) {
+			if !runsFile(r, around, argv[0]) {
 				t.Errorf("%s -c %q: it ran the file %q, which is not among those of %+v", shell, text, argv[0], r.Commands)
 			}
 		} else if !slices.ContainsFunc(r.Commands, func(c Command) bool { return explains(c.Text, argv) || interprets(c.Text, argv[0]) }) {
@@ -47,8 +47,13 @@ func checkIn(t testing.TB, shell, text string, around surroundings) (judged bool
 		}
 	}
 	for _, file := range x.files {
-		if !Denied(t, o, text, file) {
+		if !Denied(t, o, around.home, text, file) {
 			t.Errorf("%s -c %q: it wrote %q, and rules that deny an edit of that do not deny it: %+v", shell, text, file, r.Writes)
+		}
+	}
+	for _, file := range x.opened {
+		if !runsFile(r, around, file) && !speaksOf(r, around, file) {
+			t.Errorf("%s -c %q: it opened %q, of which nothing is said: %+v", shell, text, file, r)
 		}
 	}
 	for _, name := range x.trace {
@@ -60,19 +65,23 @@ func checkIn(t testing.TB, shell, text string, around surroundings) (judged bool
 }
 
 // runsFile reports whether a file is among those that the commands of r may run.
-func runsFile(r Result, file string) bool {
+func runsFile(r Result, around surroundings, file string) bool {
 	return slices.ContainsFunc(r.Commands, func(c Command) bool {
 		return c.Program != nil && slices.ContainsFunc(c.Program.Files, func(f File) bool {
 			return slices.ContainsFunc(f.Names, func(name string) bool {
-				if !path.IsAbs(name) {
-					name = path.Join("/w", name)
-				}
-				name = strings.Replace(strings.Replace(path.Clean(name), oracleLink+"/", "/w/d/e/", 1), oracleBack+"/", "/w/", 1)
+				name = leadsTo(around.start(), name, "")
 				matches, err := path.Match(name, file) // of one with wildcards
 				return name == file || f.pattern && err == nil && matches
 			})
 		})
 	})
+}
+
+// speaksOf reports whether a file is among the paths of r, or one of them may be any.
+func speaksOf(r Result, around surroundings, file string) bool {
+	is := func(name string) bool { return name == "" || leadsTo(around.start(), name, "") == file }
+	return slices.ContainsFunc(slices.Concat(r.Paths, r.Writes), func(p Path) bool { return is(p.Name) }) ||
+		slices.ContainsFunc(r.Links, func(l Link) bool { return is(l.Name) })
 }
 
 // begins reports whether text is a command called name, whatever its arguments.
@@ -244,7 +253,7 @@ func TestOracleSees(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"git -C d -c a=b --bare push x": "push", "git --shallow-file x push": "push", "git --git-dir=x --new push": "", "git --version push": "", "docker -H x --tls -ly run a": "run", "kubectl -n get delete x": "delete", "npm --registry x publish": "publish",
-		"/opt/git/libexec/git-core/git-push": "push",
+		"/opt/git/libexec/git-core/git-push": "push", "/usr/lib/git-core/git-stash pop": "stash",
 	} {
 		got := ""
 		for _, argv := range execute(t, "bash", text).programs {
@@ -272,6 +281,26 @@ func TestOracleSees(t *testing.T) {
 			if !slices.Equal(x.files, files) {
 				t.Errorf("%q: it made %q, want %q", text, x.files, files)
 			}
+		}
+	}
+	// A program sees its name, and a file is seen that is only opened.
+	for text, want := range map[string]string{"exec -a x git push": "@x", "exec -l touch a": "@-touch", "exec -a git git push": "", "exec -a /y/git git": "", "exec git push": "", "(exec -a git-push /argv/git x)": "@git-push"} {
+		got := ""
+		for _, argv := range executeIn(t, "bash", text, surroundings{home: "/w", argv: true}).programs {
+			if strings.HasPrefix(argv[0], "@") && argv[0] != "@git" {
+				got += argv[0]
+			}
+		}
+		if got != want {
+			t.Errorf("%q: a program was called %q, want %q", text, got, want)
+		}
+	}
+	for _, shell := range []string{"bash", "dash"} {
+		if x := executeIn(t, shell, "true <e/s; true >>../in; cat ~/d/s; cd ..; >f", surroundings{home: "/w", workdir: "d"}); !slices.Equal(x.opened, []string{"/w/d/e/s", "/w/in"}) || !slices.Equal(x.files, []string{"/w/f"}) {
+			t.Errorf("%s: it opened %q and wrote %q", shell, x.opened, x.files)
+		}
+		if x := executeIn(t, shell, ">f; cd ..; >g", surroundings{home: "/w", workdir: "link"}); !slices.Equal(x.files, []string{"/w/d/e/f", "/w/d/g"}) {
+			t.Errorf("%s: it wrote %q", shell, x.files)
 		}
 	}
 	if x := executeIn(t, "bash", "cd inner; echo a >f; cd -; echo b >g; echo c >~/h", surroundings{home: "/w/d/e", oldpwd: "/w", cdpath: "/w/d"}); !slices.Equal(x.files, []string{"/w/d/e/h", "/w/d/inner/f", "/w/g"}) {
@@ -351,7 +380,7 @@ func FuzzOracle(f *testing.F) {
 		}
 		h := fnv.New64()
 		h.Write(data)
-		checkIn(t, shell, text, newGrammar(rand.NewPCG(h.Sum64(), 3)).surroundings(shell))
+		checkIn(t, shell, text, newGrammar(rand.NewPCG(h.Sum64(), 3)).surroundings(shell, text))
 	})
 }
 

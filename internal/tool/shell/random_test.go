@@ -56,13 +56,17 @@ func (g *grammar) text() string {
 	return text
 }
 
-// surroundings are what a session may have chosen for its shell.
-func (g *grammar) surroundings(shell string) surroundings {
-	return surroundings{
+// surroundings are what a session may have chosen for its shell, and a call for its text.
+func (g *grammar) surroundings(shell, text string) surroundings {
+	s := surroundings{
 		home: g.pick("/w", "/w", "/w/d", "/w/d/e", "/w/d/inner"), oldpwd: g.pick("", "", "/w/d", "/w"), cdpath: g.pick("", "", "", "/w/d", ".:/w"),
-		pwd: g.pick("", "", "", "", oracleBack), own: g.IntN(4) == 0,
-		socket: shell == "bash" && g.IntN(2) == 0,
+		own: g.IntN(4) == 0, socket: shell == "bash" && g.IntN(2) == 0,
+		argv: g.IntN(30) == 0 || g.IntN(2) == 0 && strings.Contains(text, "exec"), // which takes much longer
 	}
+	if s.workdir = g.pick("", "", "", "d", "d/e", "link", "/w/d", "./d/../d/inner", "d/back", "link/../inner", "~", "d/back/link"); s.workdir == "" {
+		s.pwd = g.pick("", "", "", "", oracleBack)
+	}
+	return s
 }
 
 // list is a text that declare takes for a list of elements.
@@ -91,7 +95,7 @@ func (g *grammar) redirection() string {
 		return " " + g.pick("", "0", "1", "2", "3", "10", "01") + g.pick("<&", ">&") + g.pick("0", "1", "2", "3", "10", "3-", "-", "01")
 	}
 	return " " + g.pick("", "0", "1", "2", "3", "10", "01") + g.pick("<", "<", ">", ">>", "<>", ">|", "&>") +
-		g.pick("in", "in", "/dev/stdout", "/dev/stdin", "/dev/stderr", "/dev/fd/0", "/dev/fd/1", "/dev/fd/3", "/proc/self/fd/1", "/dev/null", "/dev//stdout", "d/../in", "f", "$x", `"$x"`, "~/in", "i?", g.word())
+		g.pick("in", "in", "/dev/stdout", "/dev/stdin", "/dev/stderr", "/dev/fd/0", "/dev/fd/1", "/dev/fd/3", "/proc/self/fd/1", "/dev/null", "/dev//stdout", "d/../in", "f", "$x", `"$x"`, "~/in", g.tilde(), "i?", g.word())
 }
 
 // tilde is a file in the home directory, or in one that is called as it is written.
@@ -101,9 +105,10 @@ func (g *grammar) tilde() string {
 
 // kind is a command of a program that has options before the words that say what it does.
 func (g *grammar) kind() string {
+	outer := g.pick("", "", "", "exec ", "exec -a x ", "exec -l ", "exec -a git ", `exec -a "$x" `, "exec -cl ", "exec -a git-push ", "command exec -a npm ", "exec -ca docker ", "nice ")
 	dir := g.pick("", "", "", gitCores[0]+"/", gitCores[1]+"/", `"`+gitCores[1]+`"/`)
 	if strings.Contains(dir, "core") {
-		return dir + "git-push" + g.pick("", " x", " -C d", " >f")
+		return outer + dir + "git-" + g.pick(gitPrograms...) + g.pick("", " x", " -C d", " >f", " pop", " $x")
 	}
 	var program string
 	var options []string
@@ -117,7 +122,7 @@ func (g *grammar) kind() string {
 	case "npm":
 		options = []string{"--prefix", "-C", "--registry", "--loglevel", "-w", "-s", "--silent", "-g", "--json", "--new"}
 	}
-	text := dir + program
+	text := outer + dir + program
 	for range g.IntN(4) {
 		text += " " + g.pick(options...) + g.pick("", "", " ", " ", "=") + g.pick("x", "d", "push", "a=b", `"push"`, `"$x"`, "$x", "''", `"$x"y`, "-c", "--", "", "")
 	}
@@ -127,9 +132,10 @@ func (g *grammar) kind() string {
 // script is a command that runs a file which is in more directories than one.
 func (g *grammar) script() string {
 	moved := g.pick("", "", "cd d; ", "cd d && ", "cd d/e || exit; ", "cd link && ", "(cd d); ", "cd d & ", "cd nowhere; ", "cd nowhere && ", "cd ..; ", "cd /w/d\n", "cd ~/d; ", "cd; ", "for x in a b; do cd d; done; ", "x=s; ",
+		"cd "+g.tilde()+"; ", "cd "+g.tilde()+" && ", "x="+g.tilde()+"; ",
 		"if cd d; then :; fi; ", "! cd d; ", "cd d || cd d/e; ", "cd d && cd inner; ", "true || cd d; ")
 	outer := g.pick("", "", "", "env ", "nice -n 1 ", "exec ", "command ", "timeout 5 ", "env -C d ", "time ", "! ", "nohup ", "setsid -w ")
-	file := g.pick("s", "./s", "d/s", "e/s", "d/e/s", "inner/s", "link/s", "../s", "/w/s", "/w/d/s", "~/s", "~/d/s", `"s"`, `'d'/s`, `d/"s"`, "./d/s", "s*", "d/?", "$x", `"$x"`, "{s,d/s}", "./*", "~")
+	file := g.pick("s", "./s", "d/s", "e/s", "d/e/s", "inner/s", "link/s", "../s", "/w/s", "/w/d/s", "~/s", "~/d/s", `"s"`, `'d'/s`, `d/"s"`, "./d/s", "s*", "d/?", "$x", `"$x"`, "{s,d/s}", "./*", "~", `"~"/s`, `~""/s`, `\~/s`, `'~'/s`, "~+/s", "~''/d/s", `~"/s"`, `~\/s`)
 	var how string
 	switch g.IntN(4) {
 	case 0:
@@ -203,7 +209,11 @@ func (g *grammar) command() string {
 	}
 	switch g.IntN(24) {
 	case 0:
-		return g.pick("", "cd d; ", "x=a; ") + "echo a >" + g.tilde()
+		return g.pick("", "cd d; ", "x=a; ", "cd "+g.tilde()+"; ") + "echo a >" + g.tilde()
+	case 3:
+		begin, end, _ := strings.Cut(g.pick("x=X; Y", "x=X\nY", "x=X && Y", "export x=X; Y", "x=a:X; Y", "x=$y"+"X; Y", "declare x=X; Y", "x=a; x+=X; Y", "readonly x=X; Y", "for x in X; do Y; done", "env x=X; Y", "x=b y=X; Y", "x=X Y", "f() { local x=X; Y; }; f"), "X")
+		write := "echo a >" + g.pick("$x", "$x", `"$x"`, "$x/f", "${x}f", "${x#a:}", "${x:-f}")
+		return begin + g.tilde() + strings.Replace(end, "Y", write, 1)
 	case 1:
 		return "cd " + g.pick("link/../inner", "link/..", "/w/link/../inner", "./link/./../inner", "d/../d/inner", "link; cd ../inner", "d/e && cd ../inner", "link && cd ..", "-- link/../inner", `"link"/../inner`) +
 			g.pick("; ", " && ", "\n") + "echo a >" + g.pick("f", "./f", "d/f", g.tilde())
@@ -311,7 +321,7 @@ func TestOracleOnRandomCommands(t *testing.T) {
 	needOracle(t)
 	var judged atomic.Int64
 	count := generate(t, 300, 50_000, func(g *grammar, text string) {
-		if shell := g.pick("bash", "bash", "dash"); len(text) <= 4000 && checkIn(t, shell, text, g.surroundings(shell)) {
+		if shell := g.pick("bash", "bash", "dash"); len(text) <= 4000 && checkIn(t, shell, text, g.surroundings(shell, text)) {
 			judged.Add(1)
 		}
 	})
@@ -332,7 +342,7 @@ func TestOracleOnScripts(t *testing.T) {
 		if g.IntN(4) == 0 {
 			text = g.connected()
 		}
-		if checkIn(t, shell, text, g.surroundings(shell)) {
+		if checkIn(t, shell, text, g.surroundings(shell, text)) {
 			judged.Add(1)
 		}
 	})

@@ -3,7 +3,6 @@ package shell_test
 import (
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -35,30 +34,12 @@ func init() { shell.Denied = denied }
 var registry = sync.OnceValue(func() *tool.Registry { return tool.NewRegistry() })
 
 // denied is shell.Denied, by the rules.
-func denied(t testing.TB, o shell.Options, text, file string) bool {
+func denied(t testing.TB, o shell.Options, home, text, file string) bool {
 	if strings.ContainsAny(file, "*?") || !utf8.ValidString(file) {
 		return true // no rule is about just this file
 	}
-	// The oracle's home is /w too, and its links lead to d/e and /w: a session's paths are judged by where
-	// they lead, these as they are written.
-	rules := "[permission]\n\"*\" = \"allow\"\nexternal_directory = \"allow\"\n[permission.edit]\n\"*\" = \"allow\"\n"
-	names := []string{file}
-	if below, is := strings.CutPrefix(file, "/w/d/e/"); is {
-		names = append(names, "/w/link/"+below)
-	}
-	if below, is := strings.CutPrefix(file, "/w/"); is {
-		names = append(names, "/w/d/back/"+below)
-	}
-	for _, name := range names {
-		if from, err := filepath.Rel(o.Home, name); err == nil && o.Home != "" {
-			names = append(names, filepath.Join(policy.Home, from))
-		}
-	}
-	for _, name := range names {
-		rules += tomlString(name) + " = \"deny\"\n"
-	}
-	stack := stackOf(t, rules)
-	input, err := json.Marshal(map[string]string{"command": text})
+	stack := stackOf(t, "[permission]\n\"*\" = \"allow\"\nexternal_directory = \"allow\"\n[permission.edit]\n\"*\" = \"allow\"\n"+tomlString(file)+" = \"deny\"\n")
+	input, err := json.Marshal(map[string]string{"command": text, "workdir": o.Workdir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +47,12 @@ func denied(t testing.TB, o shell.Options, text, file string) bool {
 	if err != nil {
 		return true // no session takes it
 	}
-	return stack.Judge(policy.AsWritten(inv, &tool.Reader{Shell: o.Shell, Homeless: o.Home == "", Astray: o.Astray}, policy.Places{Worktree: "/w"})).Action == policy.Deny
+	// Paths are judged by where they lead, as in a session.
+	start := shell.LeadsTo("/w", o.Workdir, "")
+	places := policy.Places{Worktree: "/w", Dir: start, Resolve: func(asked string) (policy.Resolved, bool) {
+		return policy.Resolved{Path: shell.LeadsTo(start, asked, home)}, true
+	}}
+	return stack.Judge(places.Requests(inv.Input.Access(&tool.Reader{Shell: o.Shell, Homeless: o.Home == "", Astray: o.Astray}))).Action == policy.Deny
 }
 
 // tomlString writes s as a string of TOML, which does not have all escapes of Go.
