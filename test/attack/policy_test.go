@@ -512,6 +512,8 @@ var hidden = []string{
 	"case a in a) echo $(echo a)# b; touch flag\n;; esac",
 	"export -a x='($(touch flag))'; echo a", "declare -A x='([$(touch flag)]=a)'; echo a", `y='($(touch flag))'; readonly -a x="$y"; echo a`,
 	"x=(a); declare x='($(touch flag))'; echo a",
+	// Shells that begin with files of the home directory, of which the text does not speak: by an option, and by their name.
+	"bash -lc 'echo a'", "bash --login -c ls", "bash -ic 'echo a'", "(exec -l bash -c 'echo a')", "(exec -a -bash bash -c 'echo a'); ls", "(exec -a -sh sh -c 'echo a')",
 }
 
 // hiddenEdits write a file called in, by a name that stands for it; link leads to
@@ -532,6 +534,9 @@ external_directory = "allow"
 "*" = "allow"
 "in" = "deny"
 `)
+	for _, name := range []string{".bash_profile", ".profile", ".bashrc"} {
+		must(t, os.WriteFile(filepath.Join(s.tree, name), []byte(">/workspace/flag\n"), 0o644))
+	}
 	s.neverRun(t, "narrow", "flag", "", hidden)
 	must(t, os.Symlink("/proc/self/fd/1", filepath.Join(s.tree, "link")))
 	s.neverRun(t, "paths", "in", "in\n", hiddenEdits)
@@ -550,7 +555,9 @@ func TestR12OtherShell(t *testing.T) {
 // rules, all of them do.
 func (s *scene) neverRun(t *testing.T, profile, file, text string, lines []string) {
 	t.Helper()
-	x := s.open(t, client.SessionCreate{Profile: profile, Worktree: client.Worktree{Source: s.tree}})
+	home := map[string]string{"HOME": "/workspace"}
+	x := s.open(t, client.SessionCreate{Profile: profile, Worktree: client.Worktree{Source: s.tree}, Env: home})
+	free := s.open(t, client.SessionCreate{Profile: "build", Worktree: client.Worktree{Source: s.tree}, Env: home})
 	name := filepath.Join(s.tree, file)
 	for _, line := range lines {
 		reset := func() {
@@ -573,7 +580,7 @@ func (s *scene) neverRun(t *testing.T, profile, file, text string, lines []strin
 			t.Errorf("%q: did it", line)
 			reset()
 		}
-		if c := bash(t, s.a, s.attacker.ID, line); !changed() {
+		if c := bash(t, s.a, free.ID, line); !changed() {
 			t.Errorf("control: without the rules, %q does nothing: %+v %q", line, c.Error, c.Output)
 		}
 	}
