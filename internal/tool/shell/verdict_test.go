@@ -37,7 +37,7 @@ var stricter = []struct{ why, because, wrapped, plain string }{
 func TestStricter(t *testing.T) {
 	t.Parallel()
 	for _, s := range stricter {
-		if why := opaque(requestsOf(t, s.wrapped, "bash")); !strings.Contains(why, s.why) || opaque(requestsOf(t, s.plain, "bash")) != "" {
+		if why := opaque(plainScene().requests(t, s.wrapped)); !strings.Contains(why, s.why) || opaque(plainScene().requests(t, s.plain)) != "" {
 			t.Errorf("%s is opaque for %q, want %q: %s", s.wrapped, why, s.why, s.because)
 		}
 	}
@@ -46,30 +46,54 @@ func TestStricter(t *testing.T) {
 // script quotes a text for a shell.
 func script(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// requestsOf are those that judge judges; none where no session takes the command.
-func requestsOf(t *testing.T, command, reader string) []policy.Request {
-	t.Helper()
-	input, err := json.Marshal(map[string]string{"command": command})
-	if err != nil {
-		t.Fatal(err)
+// scene is where a command is judged, and what its call says beside it.
+type scene struct {
+	workdir, stdin string
+	reader         tool.Reader
+	places         policy.Places
+}
+
+// plainScene is one in which nothing is chosen.
+func plainScene() scene {
+	return scene{reader: tool.Reader{Shell: []string{"bash"}}, places: policy.Places{Worktree: "/w"}}
+}
+
+func randomScene(r *rand.Rand) scene {
+	pick := func(list ...string) string { return list[r.IntN(len(list))] }
+	s := plainScene()
+	s.workdir = pick("", "", "", "d", "/x", "/cache/a", "/tmp", "..", "/d/x")
+	s.stdin = pick("", "", "", "", "", "touch z")
+	s.reader.Astray, s.reader.Homeless = r.IntN(4) == 0, r.IntN(4) == 0
+	for _, mount := range []string{"/cache", "/x", "/d", "/w/d", "/home/tool/m"} {
+		if r.IntN(2) == 0 {
+			s.places.Mounts = append(s.places.Mounts, mount)
+		}
 	}
+	if s.places.Alone = r.IntN(2) == 0; s.places.Alone {
+		s.places.Closed = (&s.places).Closable()
+	}
+	s.places.Granted = r.IntN(4) == 0
+	return s
+}
+
+// requests are those that are judged of a command; none where no session takes it.
+func (s scene) requests(t *testing.T, command string) []policy.Request {
+	t.Helper()
+	input, err := json.Marshal(map[string]string{"command": command, "workdir": s.workdir, "stdin": s.stdin})
+	testrig.Must(t, err)
 	inv, err := registry().Parse("bash", input)
 	if err != nil {
 		return nil
 	}
-	return slices.DeleteFunc(policy.AsWritten(inv, &tool.Reader{Shell: []string{reader}}, policy.Places{Worktree: "/w"}), func(q policy.Request) bool { return q.Permission == policy.PermissionExternal })
+	return policy.AsWritten(inv, &s.reader, s.places)
 }
 
-// outside are the places out of a session with mounts to which a command goes, "" for one that is not known.
-func outside(t *testing.T, command string) (all []string) {
-	t.Helper()
-	input, err := json.Marshal(map[string]string{"command": command})
-	testrig.Must(t, err)
-	inv, err := registry().Parse("bash", input)
-	testrig.Must(t, err)
-	for _, q := range policy.AsWritten(inv, &tool.Reader{Shell: []string{"bash"}}, policy.Places{Worktree: "/w", Mounts: []string{"/cache", "/x", "/d"}}) {
-		if q.Permission == policy.PermissionExternal && !q.Opaque {
-			all = append(all, q.Path)
+// files are where the requests that are about files lead, with all that verdicts depend on and without how each is
+// written: what is the same file by two names is one.
+func files(requests []policy.Request) (all []string) {
+	for _, q := range requests {
+		if q.Permission != tool.PermissionBash {
+			all = append(all, fmt.Sprintf("%s %q unknown=%v confined=%v weak=%v matched=%v", q.Permission, q.Path, q.Unknown, q.Confined, q.Weak, q.Matched))
 		}
 	}
 	slices.Sort(all)
@@ -79,6 +103,7 @@ func outside(t *testing.T, command string) (all []string) {
 // patterns of random rules; the rest of them are about what wraps.
 var (
 	innerPatterns = []string{"*", "*", "git *", "git status", "touch *", "echo *", "ls *", "cat *", "b *", "find *", "printf *", "[ *", "rm *", "./x *", "b", "touch a", "c*", "?s *", "echo a", "cd *", "x=* *"}
+	filePatterns  = []string{"*", "*", "a", "d/*", "/w/*", "/x/*", "/cache", "/cache/*", "/d/x", "/", "/tmp/*", "/dev/*", "~/*", "/home/tool/m/*", "b*", "f", "?", "*/x", "/etc/*"}
 	outerPatterns = []string{"env *", "bash *", "bash -c *", "sh -c *", "exec *", "command *", "nice *", "timeout *", "* -c *", "*x*", "* a", "?ash *", "e*", "*"}
 )
 
@@ -94,18 +119,25 @@ func TestWrappingChangesNoVerdict(t *testing.T) {
 		if len(text) > 3000 || strings.ContainsAny(text, "\x00\r") {
 			return
 		}
+		var scripts, commands [2]string
+		for i := range 2 {
+			scripts[i], commands[i] = aroundScripts[r.IntN(len(aroundScripts))], aroundCommands[r.IntN(len(aroundCommands))]
+		}
 		for _, c := range []struct {
-			script         bool
+			reader         string // what runs the script, with a shell that may be another one
 			inner, wrapped string
 		}{
-			{true, text, aroundScripts[r.IntN(len(aroundScripts))] + script(text)},
-			{true, text, aroundScripts[r.IntN(len(aroundScripts))] + script(aroundScripts[r.IntN(len(aroundScripts))]+script(text))},
-			{false, simple, aroundCommands[r.IntN(len(aroundCommands))] + simple},
-			{false, simple, aroundCommands[r.IntN(len(aroundCommands))] + aroundCommands[r.IntN(len(aroundCommands))] + simple},
+			{scripts[0], text, scripts[0] + script(text)},
+			{scripts[1], text, scripts[0] + script(scripts[1]+script(text))},
+			{"", simple, commands[0] + simple},
+			{"", simple, commands[0] + commands[1] + simple},
 		} {
-			plain, wrapped := requestsOf(t, c.inner, "bash"), requestsOf(t, c.wrapped, "bash")
-			if other := strings.ReplaceAll(c.wrapped, "bash -", ""); c.script && strings.Contains(other, "sh -c ") {
-				if s := requestsOf(t, c.inner, "sh"); opaque(s) != "" {
+			here := randomScene(r)
+			plain, wrapped := here.requests(t, c.inner), here.requests(t, c.wrapped)
+			if strings.Contains(strings.ReplaceAll(c.reader, "bash -", ""), "sh -c ") {
+				other := here
+				other.reader.Shell = []string{"sh"}
+				if s := other.requests(t, c.inner); opaque(s) != "" {
 					plain = s // another shell reads it
 				}
 			}
@@ -119,9 +151,9 @@ func TestWrappingChangesNoVerdict(t *testing.T) {
 				continue
 			}
 			if opaque(plain) == "" {
-				a, b := outside(t, c.inner), outside(t, c.wrapped)
+				a, b := files(plain), files(wrapped)
 				if !slices.Equal(a, b) {
-					t.Errorf("%q goes to %q, and %q by itself to %q", c.wrapped, b, c.inner, a)
+					t.Errorf("%q goes to %q, and %q by itself to %q, with %+v", c.wrapped, b, c.inner, a, here)
 				}
 				left.Add(int32(min(1, len(a))))
 			}
@@ -142,7 +174,7 @@ func TestWrappingChangesNoVerdict(t *testing.T) {
 				}
 			}
 			if got.Action != want {
-				t.Errorf("%q is %s by %s %s, and %q by itself, with its own lines, %s, with\n%v", c.wrapped, got.Action, got.Rule, got.Pattern, c.inner, want, rules)
+				t.Errorf("%q is %s by %s %s, and %q by itself, with its own lines, %s, with\n%v\n%+v", c.wrapped, got.Action, got.Rule, got.Pattern, c.inner, want, rules, here)
 			}
 			mu.Lock()
 			seen[want]++
@@ -180,8 +212,8 @@ func strictest(a, b policy.Action) policy.Action {
 
 // own is what the last line says that is about a wrapper's own line and not about everything.
 func own(rules []policy.Rule, q policy.Request) policy.Action {
-	rest := slices.DeleteFunc(slices.Clone(rules), func(r policy.Rule) bool { return r.Pattern == "*" })
-	set, err := policy.Parse("rules.toml", []byte(tomlRules(append([]policy.Rule{{Pattern: "*", Action: policy.Allow}}, rest...))))
+	rest := slices.DeleteFunc(slices.Clone(rules), func(r policy.Rule) bool { return r.Permission != tool.PermissionBash || r.Pattern == "*" })
+	set, err := policy.Parse("rules.toml", []byte(tomlRules(append([]policy.Rule{{Permission: tool.PermissionBash, Pattern: "*", Action: policy.Allow}}, rest...))))
 	if err != nil {
 		panic(err)
 	}
@@ -196,13 +228,18 @@ func own(rules []policy.Rule, q policy.Request) policy.Action {
 func randomRules(t *testing.T, r *rand.Rand) (*policy.Stack, []policy.Rule) {
 	t.Helper()
 	var rules []policy.Rule
-	for range r.IntN(7) {
+	for range r.IntN(12) {
+		rule := policy.Rule{Permission: tool.PermissionBash, Action: []policy.Action{policy.Allow, policy.Allow, policy.Ask, policy.Deny}[r.IntN(4)]}
 		patterns := innerPatterns
-		if r.IntN(4) == 0 {
+		switch r.IntN(8) {
+		case 0, 1:
 			patterns = outerPatterns
+		case 2, 3, 4:
+			patterns = filePatterns
+			rule.Permission = []string{tool.PermissionEdit, policy.PermissionExternal, "read"}[r.IntN(3)]
 		}
-		rule := policy.Rule{Permission: "bash", Pattern: patterns[r.IntN(len(patterns))], Action: []policy.Action{policy.Allow, policy.Allow, policy.Ask, policy.Deny}[r.IntN(4)]}
-		if !slices.ContainsFunc(rules, func(o policy.Rule) bool { return o.Pattern == rule.Pattern }) {
+		rule.Pattern = patterns[r.IntN(len(patterns))]
+		if !slices.ContainsFunc(rules, func(o policy.Rule) bool { return o.Permission == rule.Permission && o.Pattern == rule.Pattern }) {
 			rules = append(rules, rule)
 		}
 	}
@@ -211,9 +248,8 @@ func randomRules(t *testing.T, r *rand.Rand) (*policy.Stack, []policy.Rule) {
 
 func tomlRules(rules []policy.Rule) string {
 	var b strings.Builder
-	b.WriteString("[permission.bash]\n")
 	for _, r := range rules {
-		fmt.Fprintf(&b, "%s = %q\n", tomlString(r.Pattern), r.Action)
+		fmt.Fprintf(&b, "[[rule]]\npermission = %q\npattern = %s\naction = %q\n", r.Permission, tomlString(r.Pattern), r.Action)
 	}
 	return b.String()
 }
