@@ -224,3 +224,68 @@ func TestRealWorktreeRulesThatLeadOut(t *testing.T) {
 		}
 	}
 }
+
+// TestRealProgramsElsewhere: a line that allows a program by a relative path, or denies one, is about the file in the
+// worktree's root, whichever directory a call says that it runs in, or enters, and by whatever link. One that allows is not
+// about a path with a link in it that the text names, wherever that leads.
+func TestRealProgramsElsewhere(t *testing.T) {
+	h := newRealHouse(t)
+	m := openReal(t, h)
+	dir := realTree(t, m, `
+[permission]
+doom_loop = "allow"
+[permission.bash]
+"*" = "deny"
+"cd *" = "allow"
+"./x.sh *" = "allow"
+"bash x.sh" = "allow"
+[profile.most.permission.bash]
+"*" = "allow"
+"./sub/x.sh *" = "deny"
+"bash sub/x.sh" = "deny"
+`, map[string]string{
+		"x.sh": "#!/bin/sh\necho root\n", "sub/x.sh": "#!/bin/sh\necho other\n", "link": "link:sub", "up": "link:.", "sub/back": "link:..", "own/y.sh": "link:../x.sh", "own/x.sh": "link:../sub/x.sh",
+	})
+	for _, file := range []string{"x.sh", "sub/x.sh"} {
+		testrig.Must(t, os.Chmod(filepath.Join(dir, file), 0o755))
+	}
+	sessions := make(map[string]string)
+	for _, profile := range []string{"", "most"} {
+		s, err := m.Create(t.Context(), mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir}, Profile: profile})
+		testrig.Must(t, err)
+		sessions[profile] = s.ID
+	}
+	for _, tt := range []struct {
+		command, workdir string
+		few, most        string // what it prints with the rules, and with the profile; "" = it is denied
+	}{
+		{"./x.sh", "", "root", "root"},
+		{"./x.sh", "sub", "", ""},
+		{"./x.sh", "link", "", ""},
+		{"./x.sh a", "/workspace/link", "", ""},
+		{"./x.sh", "up/link", "", ""},
+		{"./x.sh", "own", "", ""},
+		{"bash x.sh", "", "root", "root"},
+		{"bash x.sh", "sub", "", ""},
+		{"bash x.sh", "link", "", ""},
+		{"env bash x.sh", "link", "", ""},
+		{"cd sub && ./x.sh", "", "", ""},
+		{"cd link && ./x.sh", "", "", ""},
+		{"cd link; bash x.sh", "", "", ""},
+		{"cd link && ./x.sh", "up", "", ""},
+		{"cd up/link && bash -c ./x.sh", "", "", ""},
+		{"./back/x.sh", "sub", "", "root"},
+		{"../x.sh", "sub", "root", "root"},
+		{"./x.sh", "up", "root", "root"},
+		{"./x.sh", "sub/back", "root", "root"},
+		{"cd up && ./x.sh", "", "", "root"},
+		{"./y.sh", "own", "", "root"},
+	} {
+		for profile, want := range map[string]string{"": tt.few, "most": tt.most} {
+			c := realCall(t, m, sessions[profile], "bash", object{"command": tt.command, "workdir": tt.workdir})
+			if denied := c.Error != nil && c.Error.Code == client.CodeDenied; denied != (want == "") || strings.TrimSpace(c.Output) != want && !denied {
+				t.Errorf("%q in %q, profile %q: %+v %q, want %q", tt.command, tt.workdir, profile, c.Error, c.Output, want)
+			}
+		}
+	}
+}
