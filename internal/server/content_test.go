@@ -5,7 +5,8 @@ import "testing"
 // contentTable says of every route what it moves, shows or hints at of the files of a worktree or of
 // a home directory, and which rules guard that. An agent holds a session's token (roleToken): what such
 // a route shows is bound by the rules of the session, whoever asks. The tenant's users and admins may
-// see what they may read or have approved anyway; tenant routes are not for agents.
+// see what they may read or have approved anyway; tenant routes are not for agents. TestTokenShowsNoCanary makes
+// requests of every route with a token.
 //
 // shows is "": nothing of any file; "names": paths, or whether something is there; "content": also what is
 // in files. guard names what keeps from an agent what its session may not read, and the test that shows it;
@@ -13,12 +14,12 @@ import "testing"
 var contentTable = map[string]struct{ shows, guard string }{
 	"Version": {}, "Health": {}, "Ready": {}, "OpenAPI": {},
 	"Metrics": {},
-	"Tools":   {"content", "skill NAME, and read of SKILL.md, for names and descriptions of the worktree's skills: TestRealSkillsOfTree"},
-	"Brief":   {"names", "whether there is a .git, which programs there are; skills as in Tools"},
+	"Tools":   {"content", "skill NAME, and read of SKILL.md, for names and descriptions of the worktree's skills: TestRealSkillsOfTree, TestTokenShowsNoCanary"},
+	"Brief":   {"names", "whether there is a .git, which programs there are; skills as in Tools: TestTokenShowsNoCanary"},
 
 	"CreateSession": {"names", "role"}, // notes of what a host runs on sight
 	"ListSessions":  {"names", "role"}, // worktree.sensitive
-	"GetSession":    {"names", "the session itself refuses a token (auth.Principal.Whole)"},
+	"GetSession":    {"names", "the session itself refuses a token (auth.Principal.Whole): TestTokenShowsNoCanary"},
 	"PatchSession":  {"names", "role"},
 	"EndSession":    {"names", "role"},
 	"PutFile":       {"content", "role; file_put, file_put_tree: edit, and for what is unpacked each path"},
@@ -40,7 +41,7 @@ var contentTable = map[string]struct{ shows, guard string }{
 	"GetCall":    {"content", "call.Service.Unseen: TestRealCallsOfPeople"},
 	"CallOutput": {"content", "call.Service.Unseen: TestRealCallsOfPeople"},
 	"AbortCall":  {"content", "call.Service.Unseen: TestRealCallsOfPeople"},
-	"MCP":        {"content", "requests to Tools, Brief and the routes of calls, with the same credential"},
+	"MCP":        {"content", "requests to Tools, Brief and the routes of calls, with the same credential: TestTokenShowsNoCanary"},
 	"Events":     {"content", "role"}, // approval.asked has the diff
 
 	"ListApprovals":      {"content", "role"}, // diffs, for those who answer
