@@ -183,7 +183,7 @@ func (g *grammar) command() string {
 	case 7:
 		return "[[ " + g.word() + g.pick(" == ", " != ", " < ", " && ") + g.word() + " ]]"
 	case 8:
-		return g.pick("! ", "time ", "command ", "env ", "nice ", "exec ", "timeout 5 ", "x=1 ", "x="+g.word()+" ") + g.command()
+		return g.pick("! ", "time ", "command ", "env ", "nice ", "exec ", "exec -a a ", "exec -l ", "timeout 5 ", "x=1 ", "x="+g.word()+" ") + g.command()
 	case 9:
 		return g.pick("sh -c ", "bash -c ", "sh +c ", "bash +ec ") + g.pick(`"`, `'`) + strings.NewReplacer(`"`, "", "'", "").Replace(g.command()) + g.pick(`"`, `'`)
 	case 10:
@@ -470,9 +470,10 @@ func TestWrappingChangesNothing(t *testing.T) {
 			return
 		}
 		script := "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
-		r := Scan(text, Options{Home: "/w"})
+		o := Options{Home: g.pick("/w", "/w", ""), Workdir: g.pick("", "", "d", "/x/y", ".."), Astray: g.IntN(4) == 0}
+		r := Scan(text, o)
 		for _, outer := range []string{"bash -c ", "bash -ec ", "env bash -c ", "nice bash -c ", "command bash -c ", "/bin/bash -c "} {
-			in := Scan(outer+script, Options{Home: "/w"})
+			in := Scan(outer+script, o)
 			if why := milder(in, r); why != "" {
 				t.Errorf("%s%s: %s", outer, script, why)
 			}
@@ -484,14 +485,14 @@ func TestWrappingChangesNothing(t *testing.T) {
 			}
 		}
 		for _, outer := range []string{"sh -c ", "exec bash -c ", "env -S ", "env -i sh -c ", "bash -c 'bash -c \"$0\"' ", "timeout 5 sh -ec "} {
-			if why := milder(Scan(outer+script, Options{Home: "/w"}), r); why != "" {
+			if why := milder(Scan(outer+script, o), r); why != "" {
 				t.Errorf("%s%s: %s", outer, script, why)
 			}
 		}
 		simple := g.pick("touch", "git", "ls", "cat", "b", "find", "printf", "rm", "./x", "d/x") + " " + g.word() + g.pick("", g.redirection())
-		r = Scan(simple, Options{Home: "/w"})
+		r = Scan(simple, o)
 		for _, outer := range []string{"env ", "command ", "exec ", "env -S ", "nice ", "env -u X ", "exec -c ", "command -p ", "env X= "} {
-			if why := milder(Scan(outer+simple, Options{Home: "/w"}), r); why != "" {
+			if why := milder(Scan(outer+simple, o), r); why != "" {
 				t.Errorf("%s%s: %s", outer, simple, why)
 			}
 		}
