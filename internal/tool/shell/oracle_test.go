@@ -289,6 +289,7 @@ func oracleMain() error {
 	if patience, err = time.ParseDuration(os.Getenv(oracleEnv)); err != nil {
 		return err
 	}
+	unix.Umask(0o022) // whatever the test's is
 	const root = "/mnt"
 	if err := buildRoot(root); err != nil {
 		return err
@@ -480,22 +481,37 @@ func argvMain(name string) error {
 	return syscall.Exec("/bin/dash", append([]string{"dash", "/stub/" + name}, os.Args[1:]...), os.Environ())
 }
 
-// installSelf makes this program be those in argvDir.
+// installSelf makes this program be those in argvDir. It is large, and there may be as many oracles as processors, so
+// it is copied only where others may not run it.
 func installSelf(root string) error {
-	b, err := os.ReadFile("/proc/self/exe")
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	if err := os.Mkdir(root+argvDir, 0o755); err != nil {
 		return err
 	}
-	first := filepath.Join(root, argvDir, argvNames[0])
-	if err := os.WriteFile(first, b, 0o755); err != nil {
+	info, err := os.Stat(self)
+	if err != nil {
 		return err
 	}
-	for _, name := range argvNames[1:] {
-		if err := os.Link(first, filepath.Join(root, argvDir, name)); err != nil {
+	if info.Mode().Perm()&0o005 != 0o005 {
+		b, err := os.ReadFile(self)
+		if err != nil {
 			return err
+		}
+		self = root + "/self"
+		if err := os.WriteFile(self, b, 0o755); err != nil {
+			return err
+		}
+	}
+	for _, name := range argvNames {
+		file := filepath.Join(root, argvDir, name)
+		if err := os.WriteFile(file, nil, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(self, file, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", file, err)
 		}
 	}
 	return nil

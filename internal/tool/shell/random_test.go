@@ -100,7 +100,7 @@ func (g *grammar) redirection() string {
 
 // tilde is a file in the home directory, or in one that is called as it is written.
 func (g *grammar) tilde() string {
-	return g.pick("~", "~", `~""`, `"~"`, `'~'`, `\~`, "~+", "~d", "~{,a}", "~?", `~"$x"`, "~$x", "~`:`", "~$(:)") + g.pick("/", "/", `\/`, `"/"`, `'/'`, "/d/") + g.pick("f", `"f"`, "f*", "")
+	return g.pick("~", "~", `~""`, `"~"`, `'~'`, `\~`, "~+", "~d", "~{,a}", "~?", `~"$x"`, "~$x", "~`:`", "~$(:)") + g.pick("/", "/", `\/`, `"/"`, `'/'`, "/d/") + g.pick("f", "f", "s", "s", `"f"`, "f*", "")
 }
 
 // kind is a command of a program that has options before the words that say what it does.
@@ -209,7 +209,7 @@ func (g *grammar) command() string {
 	}
 	switch g.IntN(24) {
 	case 0:
-		return g.pick("", "cd d; ", "x=a; ", "cd "+g.tilde()+"; ") + "echo a >" + g.tilde()
+		return g.pick("", "cd d; ", "x=a; ", "cd "+g.tilde()+"; ") + "echo a" + g.pick(" >", " >", " <", " <", " <>", " >>") + g.tilde()
 	case 3:
 		begin, end, _ := strings.Cut(g.pick("x=X; Y", "x=X\nY", "x=X && Y", "export x=X; Y", "x=a:X; Y", "x=$y"+"X; Y", "declare x=X; Y", "x=a; x+=X; Y", "readonly x=X; Y", "for x in X; do Y; done", "env x=X; Y", "x=b y=X; Y", "x=X Y", "f() { local x=X; Y; }; f"), "X")
 		write := "echo a >" + g.pick("$x", "$x", `"$x"`, "$x/f", "${x}f", "${x#a:}", "${x:-f}")
