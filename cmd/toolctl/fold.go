@@ -21,19 +21,18 @@ func fold(text string, wide int, hang string) string {
 	}
 	var all []string
 	for l := range strings.SplitSeq(text, "\n") {
+		begins := len(l) - len(strings.TrimLeft(l, " ")) // what stands before the first word
 		for width(l) > wide && !isCommand(l) {
-			n := fitting(l, wide)
-			space := strings.LastIndexByte(l[:n+1], ' ')
-			if strings.TrimSpace(l[:max(space, 0)]) == "" {
+			space := strings.LastIndexByte(l[:fitting(l, wide)+1], ' ')
+			if space < begins {
 				// One word, which cannot be broken: the line is as long as that.
-				word := len(l) - len(strings.TrimLeft(l, " "))
-				if space = strings.IndexByte(l[word:], ' '); space < 0 {
+				if space = strings.IndexByte(l[begins:], ' '); space < 0 {
 					break
 				}
-				space += word
+				space += begins
 			}
 			all = append(all, strings.TrimRight(l[:space], " "))
-			l = hang + strings.TrimLeft(l[space:], " ")
+			l, begins = hang+strings.TrimLeft(l[space:], " "), len(hang)
 		}
 		all = append(all, l)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Folding loses no word and makes no line too wide that could be broken.
+// Folding loses no word, makes no line too wide that could be broken, and ends, whatever the lines that it makes begin with.
 func TestFold(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	parts := []string{"a", "word", "länger", "日本語", "toolctl", "  ", "\n", "\n  toolctl ", "a-word-that-is-longer-than-any-line"}
@@ -18,16 +18,17 @@ func TestFold(t *testing.T) {
 			b.WriteString([]string{" ", " ", ""}[random.IntN(3)])
 		}
 		text, wide := b.String(), 12+random.IntN(30)
-		got := fold(text, wide, "  ")
-		if !slices.Equal(strings.Fields(got), strings.Fields(text)) {
+		hang := []string{"", "  ", "toolctl:   "}[random.IntN(3)]
+		got := fold(text, wide, hang)
+		if !slices.Equal(strings.Fields(strings.ReplaceAll(got, "\n"+hang, "\n")), strings.Fields(text)) {
 			t.Fatalf("%d columns: %q became %q", wide, text, got)
 		}
 		for l := range strings.SplitSeq(got, "\n") {
-			if width(l) > wide && !isCommand(l) && strings.Contains(strings.TrimSpace(clipped(l, wide+1)), " ") {
+			if width(l) > wide && !isCommand(l) && strings.Contains(strings.TrimSpace(clipped(strings.TrimPrefix(l, hang), wide+1-len(hang))), " ") {
 				t.Fatalf("%d columns: %q has the line %q", wide, text, l)
 			}
 		}
-		if fold(text, 0, "  ") != text {
+		if fold(text, 0, hang) != text {
 			t.Fatal("folded without a width")
 		}
 	}
