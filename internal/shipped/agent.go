@@ -22,11 +22,13 @@ type Agent struct {
 	args         []string
 	// Keeps are tools of its own that cannot be turned off.
 	Keeps []string
-	// Adds is what it puts around a text of toold's, which is "…", as a regular expression; by the
-	// name of a Probe, "" for all others.
+	// Adds is what it puts around a text of toold's, which is "…", as a regular expression; of a
+	// result that is an "error", of one with a "picture", and "" of all others.
 	Adds map[string]string
 	// Blind is why the model is shown no pictures; "" where it is.
 	Blind string
+	// Redraws is why the model is shown another picture than toold wrote, by the name of a Probe.
+	Redraws map[string]string
 	// Uninstructed is why the model is given none of the server's instructions; "" where it is given all.
 	Uninstructed string
 	// Client is the name that its client says of itself.
@@ -104,8 +106,9 @@ var Agents = []*Agent{
 			"ANTHROPIC_BASE_URL={model}", "ANTHROPIC_API_KEY=x",
 			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "MCP_TIMEOUT=600000", "MCP_CONNECT_TIMEOUT_MS=600000",
 		},
-		args: []string{"-p", says},
-		Adds: map[string]string{"picture": `…\[Image: source: \{home\}/[-/.\w]+\.png\]`},
+		args:    []string{"-p", says},
+		Adds:    map[string]string{"picture": `…\[Image: source: \{home\}/[-/.\w]+\.(?:png|jpe?g)\]`},
+		Redraws: map[string]string{"large JPEG": "it makes a smaller JPEG of one of more than some 500 kB"},
 	},
 	{
 		Name: "gemini", Client: "gemini-cli-mcp-client-toold", Settings: []Setting{
@@ -118,7 +121,7 @@ var Agents = []*Agent{
 		env: []string{"GEMINI_API_KEY=x", "GOOGLE_GEMINI_BASE_URL={model}", "GEMINI_CLI_NO_RELAUNCH=true", "GEMINI_CLI_TRUST_WORKSPACE=true"},
 		Adds: map[string]string{
 			"":        "<untrusted_context>\n…\n</untrusted_context>",
-			"picture": "<untrusted_context>\n…\n</untrusted_context>\n\\[Tool 'read' provided the following image data with mime-type: image/png\\]",
+			"picture": "<untrusted_context>\n…\n</untrusted_context>\n\\[Tool 'read' provided the following image data with mime-type: image/(?:png|jpeg)\\]",
 		},
 		args: []string{"-y", "-m", "gemini-2.5-pro", "-p", says},
 	},
@@ -133,7 +136,7 @@ var Agents = []*Agent{
 		Package: "@qwen-code/qwen-code", Tool: prefixed("mcp__toold__"),
 		file: ".qwen/settings.json", config: `{"telemetry": {"enabled": false}, "privacy": {"usageStatisticsEnabled": false}}`,
 		env:   []string{"OPENAI_BASE_URL={model}/v1", "OPENAI_API_KEY=x", "OPENAI_MODEL=m"},
-		Adds:  map[string]string{"picture": "…\n\\[Tool 'read' provided the following image data with mime-type: image/png\\]\\[image: image/png\\]"},
+		Adds:  map[string]string{"picture": "…\n\\[Tool 'read' provided the following image data with mime-type: image/(?:png|jpeg)\\]\\[image: image/(?:png|jpeg)\\]"},
 		Blind: "it sends the name of its type in place of a picture",
 		args:  []string{"--auth-type", "openai", "-y", "-p", says},
 	},

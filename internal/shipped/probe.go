@@ -14,32 +14,33 @@ type Probe struct {
 	Picture bool // is in the result
 }
 
-// Pixel is the picture of the probes: a PNG of one pixel, in base64.
-const Pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-
-// half is where the command that makes the picture has it in two: it is not to be found there.
-const half = len(Pixel) / 2
-
 // Text is what the first of the probes prints.
 const Text = "one\ttwo \"three\"\n\\four\\ <five> &amp; ü\n"
 
-// Probes are made one after the other, in a session of their own: the first makes the file that the
-// last reads.
+// Probes are made one after the other, in a session of their own: the first makes the pictures that the
+// last ones read.
 var Probes = []Probe{
-	{Name: "text", Tool: "bash", Input: object{"command": `printf %s%s ` + Pixel[:half] + ` ` + Pixel[half:] + ` | base64 -d >p.png; printf 'one\ttwo "three"\n\\four\\ <five> &amp; ü\n'`}},
+	{Name: "text", Tool: "bash", Input: object{"command": draw("p.png", Pixel) + draw("large.png", largePNG) + drawJPEG("large.jpg") + `printf 'one\ttwo "three"\n\\four\\ <five> &amp; ü\n'`}},
 	{Name: "other names", Tool: "bash", Input: object{"cmd": "echo as other systems name it"}},
 	{Name: "300 lines", Tool: "bash", Input: object{"command": "seq 300"}},
 	{Name: "44,000 bytes", Tool: "bash", Input: object{"command": `seq -f "%03.0f $(printf %0105d)" 400`}},
 	{Name: "error", Tool: "read", Input: object{"file_path": "no\tsuch \"file\".txt"}},
+	{Name: "failed command", Tool: "bash", Input: object{"command": `printf 'FAIL\tx_test.go:3\t"got" <nil>\n'; printf 'make: *** [all] Error 3\n' >&2; exit 3`}},
+	{Name: "refused input", Tool: "read", Input: object{"file_path": "p.png", "from\t\"line\"": "\t2"}},
+	// A rule of the session's may deny it: that is how denials are looked at.
+	{Name: "rule", Tool: "bash", Input: object{"command": "echo a command that rules may deny"}},
 	{Name: "picture", Tool: "read", Input: object{"file_path": "p.png"}, Picture: true},
+	{Name: "large PNG", Tool: "read", Input: object{"file_path": "large.png"}, Picture: true},
+	{Name: "large JPEG", Tool: "read", Input: object{"file_path": "large.jpg"}, Picture: true},
 }
 
 // Received is what a model has of a probe.
 type Received struct {
 	What    string `json:"what"`
-	Wrote   int    `json:"wrote"`   // bytes of the text, by toold
-	Arrived int    `json:"arrived"` // bytes of the result, with what the agent adds
-	Times   int    `json:"times"`   // how often the text is in the question, as it was written
+	Failed  bool   `json:"failed,omitempty"` // the result is an error
+	Wrote   int    `json:"wrote"`            // bytes of the text, by toold
+	Arrived int    `json:"arrived"`          // bytes of the result, with what the agent adds
+	Times   int    `json:"times"`            // how often the text is in the question, as it was written
 	// First and Last are how many bytes of the beginning and of the end are there, where the whole
 	// is not.
 	First int `json:"first,omitempty"`
@@ -48,15 +49,22 @@ type Received struct {
 	Escaped bool `json:"escaped,omitempty"`
 	// Around is the result with "…" in place of the text.
 	Around string `json:"around,omitempty"`
-	// Pictures is how often the picture is in the question.
-	Pictures int `json:"pictures,omitempty"`
+	// Pictures is how often the picture is in the question, and Instead what is there where it is not.
+	Pictures int    `json:"pictures,omitempty"`
+	Instead  string `json:"instead,omitempty"`
+}
+
+// written is what toold wrote: a text, and a picture in base64 or "".
+type written struct {
+	text, picture string
+	failed        bool // as an error
 }
 
 // Receive compares what toold wrote with the result that the model was given in a question of the
-// agent's, whose home is named "{home}" there.
-func (p *Probe) Receive(wrote, result string, q *Question, home string) Received {
-	wrote = ofCall(wrote, result)
-	r := Received{What: p.Name, Wrote: len(wrote), Arrived: len(result), Times: q.Times(wrote)}
+// agent's, whose home is named "{home}" there. before is the one with the result before it.
+func (p *Probe) Receive(w written, result string, q, before *Question, home string) Received {
+	wrote := ofCall(w.text, result)
+	r := Received{What: p.Name, Failed: w.failed, Wrote: len(wrote), Arrived: len(result), Times: q.Times(wrote)}
 	if r.Times == 0 {
 		r.First, r.Last = ends(wrote, result)
 		r.Escaped = strings.Contains(result, escaped(wrote))
@@ -64,7 +72,14 @@ func (p *Probe) Receive(wrote, result string, q *Question, home string) Received
 		r.Around = strings.ReplaceAll(strings.Replace(result, wrote, "…", 1), home, "{home}")
 	}
 	if p.Picture {
-		r.Pictures = q.Times(Pixel)
+		r.Pictures = q.Times(w.picture)
+		if r.Pictures == 0 {
+			for _, picture := range q.Pictures() {
+				if before.Times(picture) == 0 {
+					r.Instead = described(picture)
+				}
+			}
+		}
 	}
 	return r
 }
@@ -110,9 +125,16 @@ func longest(most int, holds func(int) bool) int {
 	return low
 }
 
-// Known reports whether the agent is known to put just this around the text.
-func (a *Agent) Known(r *Received) bool {
-	adds, ok := a.Adds[r.What]
+// Known reports whether the agent is known to put just this around the text of a probe.
+func (a *Agent) Known(p *Probe, r *Received) bool {
+	kind := ""
+	switch {
+	case p.Picture:
+		kind = "picture"
+	case r.Failed:
+		kind = "error"
+	}
+	adds, ok := a.Adds[kind]
 	if !ok {
 		adds = a.Adds[""]
 	}

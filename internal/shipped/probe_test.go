@@ -27,7 +27,7 @@ func TestReceive(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := (&Probe{}).Receive(tt.wrote, tt.result, &Question{body: body}, "/h"); got != tt.want {
+			if got := (&Probe{}).Receive(written{text: tt.wrote}, tt.result, &Question{body: body}, &Question{}, "/h"); got != tt.want {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 		})

@@ -14,6 +14,7 @@ import (
 type seen struct {
 	mu       sync.Mutex // guards what follows
 	last     *Question  // that offers tools
+	before   Question   // that had the last result
 	others   int        // questions that offer none
 	received []Received
 
@@ -31,10 +32,11 @@ func (s *seen) question(q *Question) {
 	s.last = q
 }
 
-func (s *seen) result(r Received) {
+func (s *seen) result(p *Probe, w written, result string, q *Question, home string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.received = append(s.received, r)
+	s.received = append(s.received, p.Receive(w, result, q, &s.before, home))
+	s.before = *q
 }
 
 // end is how the agent ended.
@@ -185,6 +187,12 @@ func (t *Trial) checkReceived(r *Report, got *Received, picture bool) {
 			fmt.Sprintf("cut: of %s the first %d and the last %d", bytesOf(got.Wrote), got.First, got.Last))
 	case picture && got.Pictures == 0 && t.Agent.Blind != "":
 		r.check(got.What, client.CheckWarn, fmt.Sprintf("%s does so in each version that is known: do not have its model look at pictures", t.Agent.Name), "not shown to its model: "+t.Agent.Blind)
+	case picture && got.Instead != "":
+		why := ""
+		if known, ok := t.Agent.Redraws[got.What]; ok {
+			why = ": " + known
+		}
+		r.check(got.What, client.CheckWarn, "small things in it may be lost: have its model look at the part that counts, cut out", "its model has "+got.Instead+" in place of it"+why)
 	case picture && got.Pictures == 0:
 		r.check(got.What, client.CheckFail, "see that its model is set to one that takes pictures, and update "+t.Agent.Name, "not shown to its model")
 	case got.Times > 1 || got.Pictures > 1:

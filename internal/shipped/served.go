@@ -2,6 +2,7 @@ package shipped
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -15,8 +16,8 @@ import (
 type served struct {
 	instructions string
 	tools        []string
-	descriptions string   // of all tools
-	texts        []string // of Probes
+	descriptions string    // of all tools
+	wrote        []written // for Probes
 }
 
 // servedTime bounds that: longer than a call waits for a person before it answers that it waits.
@@ -54,31 +55,37 @@ func (t *Trial) served(ctx context.Context) (s served, err error) {
 		s.descriptions += tool.Description + "\n"
 	}
 	for i := range Probes {
-		text, err := Probes[i].served(ctx, conn)
-		if err == nil && i == 0 && text != Text {
-			err = fmt.Errorf("the trial needs the tool bash, which answers: %s\n  leave out the profile or the rules that keep it from that: \"toolctl policy explain bash ls\" says which", text)
+		wrote, err := Probes[i].served(ctx, conn)
+		if err == nil && i == 0 && wrote.text != Text {
+			err = fmt.Errorf("the trial needs the tool bash, which answers: %s\n  leave out the profile or the rules that keep it from that: \"toolctl policy explain bash ls\" says which", wrote.text)
 		}
 		if err != nil {
 			return s, err
 		}
-		s.texts = append(s.texts, text)
+		s.wrote = append(s.wrote, wrote)
 	}
 	return s, nil
 }
 
-// served makes the call, and gives the text of its result.
-func (p *Probe) served(ctx context.Context, conn *sdk.ClientSession) (string, error) {
+// served makes the call, and gives its result.
+func (p *Probe) served(ctx context.Context, conn *sdk.ClientSession) (w written, err error) {
 	params := &sdk.CallToolParams{Name: p.Tool, Arguments: p.Input}
 	params.SetProgressToken("p")
 	r, err := conn.CallTool(ctx, params)
 	if err != nil {
-		return "", fmt.Errorf("call %s without the agent: %w", p.Tool, err)
+		return w, fmt.Errorf("call %s without the agent: %w", p.Tool, err)
 	}
-	var text strings.Builder
+	w.failed = r.IsError
 	for _, part := range r.Content {
-		if part, ok := part.(*sdk.TextContent); ok {
-			text.WriteString(part.Text)
+		switch part := part.(type) {
+		case *sdk.TextContent:
+			w.text += part.Text
+		case *sdk.ImageContent:
+			w.picture = base64.StdEncoding.EncodeToString(part.Data)
 		}
 	}
-	return text.String(), nil
+	if p.Picture && w.picture == "" {
+		err = fmt.Errorf("the trial needs the tool %s, which shows no picture, but answers: %s", p.Tool, w.text)
+	}
+	return w, err
 }

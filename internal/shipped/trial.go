@@ -138,7 +138,7 @@ func (t *Trial) script(home string, heard, done chan<- struct{}) Script {
 	for i := range Probes {
 		p := &Probes[i]
 		s.Steps = append(s.Steps, Step{Tool: p.Tool, Input: p.Input, Saw: func(q *Question, result string) {
-			t.seen.result(p.Receive(t.want.texts[i], result, q, home))
+			t.seen.result(p, t.want.wrote[i], result, q, home)
 			if i == len(Probes)-1 {
 				close(done)
 			}

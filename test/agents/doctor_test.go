@@ -14,6 +14,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/shipped"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // trial is what toolctl mcp --doctor -o json prints.
@@ -53,10 +54,17 @@ func doctor(t *testing.T, socket, agent, program string, flags ...string) *exec.
 	return cmd
 }
 
+// denies has the daemon deny what the trial's rule may.
+const denies = `[permission.bash]
+"echo a command *" = { action = "deny", reason = "a model is to know why" }
+`
+
 // TestDoctor: what toold writes arrives at the model of each agent once, and unchanged, and toolctl mcp --doctor
 // says so. What an agent adds, or does not send, is its own and stands in shipped.Agents. The table is in the log.
 func TestDoctor(t *testing.T) {
-	d := startDaemon(t)
+	config := filepath.Join(t.TempDir(), "toold.toml")
+	testrig.Must(t, os.WriteFile(config, []byte(denies), 0o600))
+	d := startDaemon(t, "--config", config)
 	var mu sync.Mutex // guards table
 	table := make(map[string][]shipped.Received)
 	t.Run("all", func(t *testing.T) {
@@ -87,10 +95,10 @@ func TestDoctor(t *testing.T) {
 	})
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "agent\tof\ttoold wrote\tthe model has\ttimes\tpictures\taround it")
+	fmt.Fprintln(w, "agent\tof\ttoold wrote\tthe model has\ttimes\tpictures\tin place of it\taround it")
 	for _, a := range shipped.Agents {
 		for _, r := range table[a.Name] {
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%.120q\n", a.Name, r.What, r.Wrote, r.Arrived, r.Times, r.Pictures, r.Around)
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%.120q\n", a.Name, r.What, r.Wrote, r.Arrived, r.Times, r.Pictures, r.Instead, r.Around)
 		}
 	}
 	_ = w.Flush() // into a text
@@ -105,14 +113,21 @@ func (r *trial) right(t *testing.T, a *shipped.Agent) {
 	if len(r.Received) != len(shipped.Probes) {
 		t.Fatalf("it made %d calls of %d: %s", len(r.Received), len(shipped.Probes), r.Said)
 	}
+	if denied := &r.Received[slices.IndexFunc(shipped.Probes, func(p shipped.Probe) bool { return p.Name == "rule" })]; denied.Wrote < len(denies)/2 {
+		t.Errorf("the rule denies nothing: %+v", denied)
+	}
 	for i, p := range shipped.Probes {
 		got := &r.Received[i]
-		if got.Times != 1 || !a.Known(got) || got.What != p.Name || got.Wrote < len("no such file") {
+		if got.Times != 1 || !a.Known(&p, got) || got.What != p.Name || got.Wrote < len("no such file") {
 			t.Errorf("%+v, and known is %q", got, a.Adds)
 		}
 		want := client.CheckOK
-		if p.Picture && a.Blind != "" {
+		_, redraws := a.Redraws[p.Name]
+		if p.Picture && a.Blind != "" || redraws {
 			want = client.CheckWarn
+		}
+		if redraws != (got.Instead != "") {
+			t.Errorf("of %s its model has %d, and in place of it %q; known is %q", p.Name, got.Pictures, got.Instead, a.Redraws)
 		}
 		if c := r.check(p.Name); c.Status != want || (c.Hint == "") != (want == client.CheckOK) {
 			t.Errorf("%+v, want the status %s", c, want)

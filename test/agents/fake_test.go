@@ -3,8 +3,11 @@ package agents
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"image"
+	"image/png"
 	"io"
 	"net/http"
 	"os"
@@ -160,8 +163,13 @@ func (f *faulty) told(id string, r *mcp.CallToolResult) (messages []in) {
 	content := []in{{"type": "text", "text": said}}
 	for _, c := range r.Content {
 		if c, ok := c.(*mcp.ImageContent); ok && f.mode != "blind" {
-			b, _ := json.Marshal(c.Data)
-			content = append(content, in{"type": "image_url", "image_url": in{"url": "data:image/png;base64," + strings.Trim(string(b), `"`)}})
+			data := c.Data
+			if f.mode == "redraws" {
+				var b bytes.Buffer
+				_ = png.Encode(&b, image.NewGray(image.Rect(0, 0, 3, 2))) // into memory
+				data = b.Bytes()
+			}
+			content = append(content, in{"type": "image_url", "image_url": in{"url": "data:image/png;base64," + base64.StdEncoding.EncodeToString(data)}})
 		}
 	}
 	return []in{{"role": "tool", "tool_call_id": id, "content": content}}

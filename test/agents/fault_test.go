@@ -68,14 +68,15 @@ func TestDoctorFaults(t *testing.T) {
 		{mode: "offers nothing", want: []string{"ended with exit code 0", "without offering any tool"}},
 		{mode: "alone", check: "tools", says: "none of toold's"},
 		{mode: "leaves out", check: "tools", says: "not edit"},
-		{mode: "stops", check: "calls", says: "2 of 6 made; then it ended with exit code 0"},
-		{mode: "hangs in a call", flags: []string{"--patience", "10s"}, check: "calls", says: "1 of 6 made; then it asked nothing for 10s, and was stopped"},
+		{mode: "stops", check: "calls", says: "2 of 11 made; then it ended with exit code 0"},
+		{mode: "hangs in a call", flags: []string{"--patience", "10s"}, check: "calls", says: "1 of 11 made; then it asked nothing for 10s, and was stopped"},
 		{mode: "own", check: "own tools", says: "shell"},
 		{mode: "escapes", check: "44,000 bytes", says: "as a string of JSON"},
 		{mode: "changes", check: "error", says: "the model has 2 bytes"},
 		{mode: "cuts", check: "44,000 bytes", says: "cut: of 44000 bytes the first 5000 and the last 1000"},
 		{mode: "twice", check: "300 lines", says: "2 times"},
 		{mode: "blind", check: "picture", says: "not shown"},
+		{mode: "redraws", check: "picture", says: "its model has a PNG of 3 × 2 pixels and "},
 		{mode: "uninstructed", check: "instructions", says: "none of "},
 	} {
 		t.Run(tt.mode, func(t *testing.T) {
