@@ -18,10 +18,10 @@ var runbook = map[string]string{
 	"toolctl config check":                                  "",
 	"toolctl doctor --probe":                                "probed",
 	"toolctl doctor":                                        "",
-	"toolctl gc --dry-run":                                  "",
-	"toolctl gc":                                            "",
-	"toolctl gc --records":                                  "",
-	"toolctl image rm IMAGE":                                "no such image",
+	"toolctl gc --dry-run":                                  "records +ci ",
+	"toolctl gc":                                            "OVER[^\n]* yes(?s:.*)toolctl gc --records frees ",
+	"toolctl gc --records":                                  "records +ci [^\n]* yes",
+	"toolctl image rm IMAGE":                                "in use by 1 session",
 	"toolctl session list --all":                            "over .* ci",
 	"toolctl session list":                                  "review .* ci",
 	"toolctl session logs SESSION":                          "cat /nosuch",
@@ -58,12 +58,17 @@ mode = "rules"
 uids = [40001]
 `), 0o600))
 	r := newDaemon(t, "--config", config)
+	base := filepath.Join(r.dir, "base")
+	testrig.Must(t, os.Mkdir(base, 0o755))
+	r.toolctl(t, "image", "import", base, "--name", "base")
 	user := *r
 	user.uid = 40001
 	for _, args := range [][]string{
 		{"session", "create", "--name", "over"},
+		{"call", "over", "write", `{"file_path": "a", "content": "` + strings.Repeat("a line\\n", 5000) + `"}`},
 		{"session", "rm", "over"},
 		{"session", "create", "--name", "review", "--net", "rules"},
+		{"session", "create", "--name", "imaged", "--image", "base"},
 		{"call", "review", "bash", "curl -sm 5 http://refused.example/ || cat /nosuch"},
 		{"call", "review", "bash", "cat /nosuch"},
 		{"call", "review", "nosuch", "{}"},
@@ -73,8 +78,11 @@ uids = [40001]
 			t.Fatalf("%q: exit %d, %s", args, exit, text)
 		}
 	}
-	session := strings.TrimSpace(r.toolctl(t, "--tenant", "ci", "session", "list", "-o", "name"))
-	places := strings.NewReplacer("SESSION", session, "COMMAND", "ls", "IMAGE", "nosuch", "'", "")
+	session := strings.TrimSpace(r.toolctl(t, "--tenant", "ci", "session", "show", "review", "-o", "name"))
+	over := strings.TrimSpace(r.toolctl(t, "--tenant", "ci", "session", "list", "--all", "--state", "ended", "-o", "name"))
+	places := strings.NewReplacer("SESSION", session, "OVER", over, "COMMAND", "ls", "IMAGE", "base", "'", "")
+	// What a session has left: its outputs, as if they could not be removed when it ended.
+	testrig.Must(t, os.MkdirAll(filepath.Join(r.dir, "state/output", over), 0o700))
 
 	told := map[string]bool{}
 	for _, span := range regexp.MustCompile("`(toolctl [^`]*)`").FindAllStringSubmatch(table, -1) {
