@@ -222,6 +222,9 @@ func readiness(a *app, h *client.Health, err error) error {
 	for _, r := range h.Reasons {
 		a.say("%s", line(r))
 	}
+	if h.Status == "starting" {
+		a.say("  toolctl ready --wait 1m waits for that")
+	}
 	return exit(exitFailed)
 }
 

@@ -136,7 +136,7 @@ func quieten(ctx context.Context, s *Session) (release func(), err error) {
 func notPromoted(row *store.Session, name string, err error) error {
 	switch {
 	case errors.Is(err, cache.ErrNone):
-		return fault.NotFound.Errorf("session %s has no cache %q", row.ID, shown(name)).Next(fmt.Sprintf("create sessions with it: --cache %s", shown(name)))
+		return fault.NotFound.Errorf("session %s has no cache %q", row.ID, shown(name)).Next(fmt.Sprintf("create sessions with it: toolctl session create --cache %s", shown(name)))
 	case errors.Is(err, cache.ErrShared):
 		return fault.Invalid.Errorf("cache %s is shared: what a session writes is there for all at once, without a promotion", name)
 	case errors.Is(err, unix.ENOSPC) && !errors.Is(err, cache.ErrFull):

@@ -153,7 +153,7 @@ func (dm *daemon) started() error {
 		return err
 	}
 	if managerState(dm.state.Load()) == managerStarting {
-		return fault.Overloaded.Errorf("the daemon is still starting").Next("try again in a moment")
+		return fault.Overloaded.Errorf("the daemon is still starting").Next("try again in a moment: toolctl ready --wait 1m waits for that")
 	}
 	return nil
 }

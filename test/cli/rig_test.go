@@ -87,12 +87,15 @@ func newRig(e *testscript.Env) (*rig, error) {
 // start runs toold and waits until it is ready. It ends its sessions and itself
 // when its standard input closes, so also when this test is killed.
 func (r *rig) start(flags []string) error {
-	argv := slices.Concat([]string{filepath.Join(programs, "toold"), "--ephemeral"}, testrig.Flags(r.dir, r.cgroup, r.uids), flags)
-	d, err := testrig.StartDaemon(r.socket, filepath.Join(r.dir, "log"), argv...)
+	d, err := testrig.StartDaemon(r.socket, filepath.Join(r.dir, "log"), r.argv(flags)...)
 	if err == nil {
 		r.daemon, r.killed = d, false
 	}
 	return err
+}
+
+func (r *rig) argv(flags []string) []string {
+	return slices.Concat([]string{filepath.Join(programs, "toold"), "--ephemeral"}, testrig.Flags(r.dir, r.cgroup, r.uids), flags)
 }
 
 // teller is what close needs of a test, or of a script.

@@ -91,7 +91,7 @@ var screenExamples = map[string][]shown{
 	"events":               {{"events", "session.created"}, {"events --type nosuch.*", ""}, {"events --session work", ""}},
 	"exec":                 {{"exec work -- echo hello", "hello"}},
 	"fork":                 {{"fork changed", ""}},
-	"gc":                   {{"gc --dry-run", "nothing left behind"}},
+	"gc":                   {{"gc --dry-run", "ses_"}, {"gc", "yes"}, {"gc --dry-run", "nothing left behind"}},
 	"gen-docs":             {{"-", "hidden"}},
 	"image import":         {{"image import /nosuch", ""}},
 	"image list":           {{"image list", "no images"}},
@@ -145,7 +145,7 @@ func hasNext(text, help string) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc([]string{"write ", "did you mean", "name ", "leave ", "give ", "such as", "may use", "an admin"}, func(sign string) bool { return strings.Contains(text, sign) })
+	return slices.ContainsFunc([]string{"write ", "did you mean", "name ", "leave ", "give ", "such as", "may use", "an admin", "toold --help", "have the session made with --limit ", "set timeout up to "}, func(sign string) bool { return strings.Contains(text, sign) })
 }
 
 // helpOf is the help of the command that arguments begin with.
@@ -165,7 +165,7 @@ func (r *rig) helpOf(t *testing.T, args []string) string {
 func (r *rig) look(t *testing.T, says string, args ...string) {
 	t.Helper()
 	rows, sent, exit := r.screen(t, args...)
-	text := strings.Join(strings.Fields(strings.Join(rows, " ")), " ")
+	text := strings.ReplaceAll(strings.Join(strings.Fields(strings.Join(rows, " ")), " "), "toolctl: ", "")
 	if text == "" {
 		t.Errorf("%q shows nothing, and exits with %d", args, exit)
 	}
@@ -175,7 +175,12 @@ func (r *rig) look(t *testing.T, says string, args ...string) {
 	if exit != 0 && !hasNext(text, r.helpOf(t, args)) {
 		t.Errorf("%q exits with %d and says nothing to do:\n%s", args, exit, strings.Join(rows, "\n"))
 	}
-	if !strings.Contains(strings.ReplaceAll(text, "toolctl: ", ""), says) {
+	for _, m := range commandNamed.FindAllStringSubmatch(text, -1) {
+		if exit != 0 && r.uid != 0 && slices.Contains([]string{"backup", "drain", "gc", "reload"}, m[1]) && !strings.Contains(text, "admin") {
+			t.Errorf("%q names %q, which this user may not do:\n%s", args, m[0], strings.Join(rows, "\n"))
+		}
+	}
+	if !strings.Contains(text, says) {
 		t.Errorf("%q does not say %q but\n%s", args, says, strings.Join(rows, "\n"))
 	}
 }
@@ -184,6 +189,8 @@ func (r *rig) look(t *testing.T, says string, args ...string) {
 // end of a line, and what it refuses says what to do.
 func TestScreens(t *testing.T) {
 	r := newDaemon(t)
+	t.Run("top of nothing", func(t *testing.T) { r.watched(t, "no session", "top") })
+	t.Run("approvals watch of nothing", func(t *testing.T) { r.watched(t, "nothing waits", "approvals", "watch") })
 	tree := filepath.Join(r.dir, "tree")
 	if err := os.MkdirAll(filepath.Join(tree, "a-directory-with-a-long-name"), 0o755); err != nil {
 		t.Fatal(err)
@@ -198,11 +205,14 @@ func TestScreens(t *testing.T) {
 		toolctl session create --name changed --worktree "$1" --mode overlay
 		toolctl session create --name same --worktree "$1" --mode overlay
 		toolctl session create --name over
+		toolctl session create --name small --limit memory=100MiB --limit tmp=10MiB
 		toolctl session rm over
+		mkdir "$2/$(toolctl session list --all --state ended -o name)" # what it has left, as if that could not be removed
+		for name in first-checkpoint second-checkpoint-whose-name-is-a-good-deal-longer; do toolctl checkpoint changed "$name"; done
 		toolctl call changed write '{"file_path": "f", "content": "other\n"}'
 		toolctl call changed write '{"file_path": "a-directory-with-a-long-name/another-file-with-a-long-name.txt", "content": "other\n"}'
 		toolctl call work bash '{"command": "echo a line of output; seq 3 # and a command that is a good deal longer than a terminal is wide, to its end"}'
-	`, tree)
+	`, tree, filepath.Join(r.dir, "state/output"))
 	places := strings.NewReplacer("AUDIT", filepath.Join(r.dir, "state/audit"), "TREE", tree, "COPY", filepath.Join(r.dir, "copy"), "REPORT", filepath.Join(r.dir, "report"), "BACKUP", filepath.Join(r.dir, "backup"), "RESTORED", filepath.Join(r.dir, "restored"))
 	look := func(t *testing.T, says string, args ...string) { r.look(t, says, args...) }
 	seen := map[string]bool{}
@@ -244,17 +254,75 @@ func TestScreens(t *testing.T) {
 	})
 	t.Run("conflict", func(t *testing.T) {
 		testrig.Must(t, os.WriteFile(filepath.Join(tree, "f"), []byte("somebody else's\n"), 0o644))
-		look(t, "conflict", "apply", "changed")
+		look(t, "it was changed since the session began", "apply", "changed")
 	})
-	t.Run("top", func(t *testing.T) {
-		sent, _ := r.pressed(t, 80, "work", "q", "top")
-		v := vt10x.New(vt10x.WithSize(80, 24))
-		_, err := v.Write([]byte(sent))
-		testrig.Must(t, err)
-		if broken := brokenWords(strings.Split(v.String(), "\n"), sent); len(broken) > 0 {
-			t.Errorf("it breaks %q in\n%s", broken, v.String())
+	t.Run("top", func(t *testing.T) { r.watched(t, "work", "top") })
+	t.Run("memory", func(t *testing.T) {
+		look(t, "of memory", "exec", "small", "--", "bash", "-c", "head -c 500M /dev/zero | tail")
+	})
+	t.Run("full disk", func(t *testing.T) {
+		look(t, "/tmp", "call", "small", "bash", `{"command": "head -c 30M /dev/zero >/tmp/a-file-with-a-long-name"}`)
+		look(t, "/tmp", "exec", "small", "--", "dd", "if=/dev/zero", "of=/tmp/another-file", "bs=1M", "count=30", "status=none")
+	})
+	t.Run("doctor of an agent", func(t *testing.T) {
+		r.look(t, "own tools", "mcp", "--doctor", "opencode", "--program", alone(t, r.dir))
+	})
+	t.Run("starting", func(t *testing.T) {
+		r.starts(t, "ready --wait", "ready", "session create", "apply changed")
+	})
+}
+
+// watched looks at a command that shows what there is, and what comes, until a key is pressed.
+func (r *rig) watched(t *testing.T, after string, args ...string) {
+	t.Helper()
+	sent, exit := r.pressed(t, 80, after, "q", args...)
+	v := vt10x.New(vt10x.WithSize(80, screenRows))
+	_, err := v.Write([]byte(sent))
+	testrig.Must(t, err)
+	if broken := brokenWords(strings.Split(v.String(), "\n"), sent); exit != 0 || len(broken) > 0 {
+		t.Errorf("%q exits with %d and breaks %q in\n%s", args, exit, broken, v.String())
+	}
+}
+
+// alone makes a program that is configured as OpenCode is, and offers its model a tool of its own alone.
+func alone(t *testing.T, dir string) string {
+	t.Helper()
+	program := filepath.Join(dir, "alone")
+	testrig.Must(t, testrig.WriteProgram(program, []byte(`#!/bin/sh
+url=$(sed -n 's/.*"baseURL": "\([^"]*\)".*/\1/p' "$HOME/opencode.json")
+curl -s "$url/chat/completions" -d '{"model": "m", "messages": [], "tools": [{"type": "function", "function": {"name": "a_shell_of_its_own_with_a_long_name", "parameters": {}}}]}'
+echo it ends with a message that is a good deal longer than a terminal of eighty columns is wide
+`)))
+	return program
+}
+
+// starts looks at commands while the daemon starts: sessions that do not answer keep it from being ready for some seconds.
+func (r *rig) starts(t *testing.T, says string, commands ...string) {
+	t.Helper()
+	testrig.Must(t, r.daemon.Kill())
+	r.killed = true
+	frozen := false
+	for _, dir := range testrig.Cgroups(r.cgroup) {
+		if f, err := os.OpenFile(filepath.Join(dir, "cgroup.freeze"), os.O_WRONLY, 0); err == nil { // of version 2
+			_, err := f.WriteString("1")
+			frozen = errors.Join(err, f.Close()) == nil
 		}
+	}
+	if !frozen {
+		t.Skip("this host freezes no cgroups")
+	}
+	testrig.Must(t, os.Remove(r.socket)) // that of the killed one
+	d, err := testrig.LaunchDaemon(r.socket, filepath.Join(r.dir, "log"), r.argv(nil)...)
+	testrig.Must(t, err)
+	r.daemon, r.killed = d, false
+	testrig.Eventually(t, "it listens", func() bool {
+		_, err := os.Stat(r.socket)
+		return err == nil
 	})
+	for _, line := range commands {
+		r.look(t, says, strings.Fields(line)...)
+	}
+	testrig.Must(t, d.Ready())
 }
 
 // TestScreensOfTenants: the tables that have much to show, on a daemon with two tenants, to an admin and to the
@@ -269,6 +337,7 @@ socket_group = "nogroup"
 mode = "rules"
 [permission.bash]
 "make *" = "ask"
+"rm *" = { action = "deny", reason = "what is in the worktree is the team's, and is put aside with git stash" }
 [permission.network]
 "*.example" = "deny"
 [tenant.a-team-with-a-long-name]
@@ -308,12 +377,14 @@ uids = [40001]
 		{"session show a-session-with-a-long-name", "nightly-build"},
 		{"status", "a-team-with-a-long-name"},
 		{"tools --session a-session-with-a-long-name", "bash"},
-		{"top", "a-session-with-a-long-name"},
+		{"top", "a-team"},
+		{"approvals watch", "terminal is wide"},
 		{"usage", "a-team-with-a-long-name"},
 	} {
 		t.Run(x.line, func(t *testing.T) {
-			if x.line == "top" {
-				r.pressed(t, 80, "a-team", "q", "top")
+			switch x.line {
+			case "top", "approvals watch":
+				r.watched(t, x.says, strings.Fields(x.line)...)
 				return
 			}
 			r.look(t, x.says, strings.Fields(x.line)...)
@@ -346,6 +417,20 @@ uids = [40001]
 		{"usage", ""},
 	} {
 		t.Run("user "+x.line, func(t *testing.T) { user.look(t, x.says, strings.Fields(x.line)...) })
+	}
+
+	for _, line := range []string{"call a-session-with-a-long-name bash", "exec a-session-with-a-long-name --"} {
+		t.Run("denied "+line, func(t *testing.T) {
+			user.look(t, "git stash", append(strings.Fields(line), "rm -rf a-directory-with-a-long-name/another-directory")...)
+		})
+	}
+	// Whatever else there is, of what is another tenant's, or an admin's.
+	for name, examples := range screenExamples {
+		for _, x := range examples {
+			if x.line != "-" && name != "run" {
+				t.Run("user "+x.line, func(t *testing.T) { user.look(t, "", strings.Fields(x.line)...) })
+			}
+		}
 	}
 
 	daemon := *r

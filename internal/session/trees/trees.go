@@ -206,7 +206,7 @@ func (s *Service) find(ctx context.Context, p auth.Principal, idOrName string) (
 	}
 	if row.Worktree.Mode != client.WorktreeOverlay {
 		return nil, nil, fault.Conflict.Errorf("the worktree of session %s has the mode %q, which keeps no changes apart from the source", row.ID, row.Worktree.Mode).
-			Next("make a session with --mode overlay")
+			Next("make a session that does: toolctl session create --mode overlay")
 	}
 	return row, live, nil
 }
