@@ -36,8 +36,12 @@ func (d disks) claim(_ context.Context, pl *plan) error {
 	case why == nil && pl.disk > 0:
 		pl.req.Limits.Disk, pl.homeDisk = pl.disk, true
 	case asked > 0 && pl.req.Image == "" && pl.req.Worktree.Mode != client.WorktreeOverlay && !slices.ContainsFunc(pl.caches.uses, func(u cache.Use) bool { return u.Mount }):
+		next := "leave it out, or ask for an image, the mode overlay or a mount of mode cow"
+		if !errors.Is(why, errNoDisks) { // of these an image alone has its bound in memory
+			next = "leave it out, or ask for an image; toolctl doctor says what is missing"
+		}
 		return fault.In(fault.Invalid.Errorf("limits.disk %s: this session would write to memory and to its worktree only, and that is a directory of the host, which has no bound (%w)", asked, why).
-			Next("leave it out, or ask for an image, the mode overlay or a mount of mode cow"), "limits", "disk")
+			Next(next), "limits", "disk")
 	case why != nil && !errors.Is(why, errNoDisks):
 		pl.notes = append(pl.notes, fmt.Sprintf("this host has no disks for sessions (%v): the home directory and /tmp are in memory", why))
 	}

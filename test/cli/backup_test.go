@@ -43,6 +43,12 @@ func (r *rig) shell(t *testing.T, script string, args ...string) string {
 // newDaemon starts a daemon with everything of its own.
 func newDaemon(t *testing.T, flags ...string) *rig {
 	t.Helper()
+	return newDaemonThrough(t, nil, flags...)
+}
+
+// newDaemonThrough has a program start the daemon.
+func newDaemonThrough(t *testing.T, through []string, flags ...string) *rig {
+	t.Helper()
 	if why != "" {
 		t.Skip(why)
 	}
@@ -50,6 +56,7 @@ func newDaemon(t *testing.T, flags ...string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.through = through
 	t.Cleanup(func() { r.close(t) })
 	if err := os.Chmod(r.dir, 0o711); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
 // docs/architecture.md says what is on the disk and who may look at it, and names all of
@@ -54,4 +56,30 @@ func TestDocumentedFiles(t *testing.T) {
 	if len(rows) < 8 {
 		t.Errorf("%d rows", len(rows))
 	}
+}
+
+// TestWithoutLoopDevices: on a host that has none a session says what lies in memory for that, with which bound, and what was
+// full; what would need a disk is refused with what to do.
+func TestWithoutLoopDevices(t *testing.T) {
+	t.Parallel()
+	r := newDaemonThrough(t, []string{"unshare", "--mount", "--propagation", "slave", "sh", "-c", `mount --bind /dev/null /dev/loop-control && exec "$@"`, "sh"})
+	tree := filepath.Join(r.dir, "tree")
+	testrig.Must(t, os.Mkdir(tree, 0o755))
+	fills := []string{"--", "dd", "if=/dev/zero", "of=/tmp/a-file", "bs=1M", "count=300", "status=none"}
+	for _, x := range []struct {
+		says string
+		line string
+	}{
+		{"this host has no disks for sessions", "session create --name plain --worktree " + tree},
+		{"in /tmp", "session brief plain"},
+		{"this host has no disks for sessions", "session create --name bounded --limit tmp=10MiB"},
+		{"leave it out, or ask for an image; toolctl doctor says", "session create --limit disk=1GiB"},
+		{"has no bound", "session create --mode overlay --worktree " + tree},
+		{"leave it out; toolctl doctor says", "session create --mode overlay --limit disk=64MiB --worktree " + tree},
+		{"no file systems in files", "doctor"},
+	} {
+		r.look(t, x.says, strings.Fields(x.line)...)
+	}
+	r.look(t, "no space left in /tmp (256MiB", append([]string{"exec", "plain"}, fills...)...)
+	r.look(t, "no space left in /tmp (10MiB", append([]string{"exec", "bounded"}, fills...)...)
 }

@@ -31,6 +31,8 @@ type rig struct {
 	uids   uint32
 	unused func() // gives them back
 
+	through []string // starts the daemon; none for by itself
+
 	program string // that pressed runs; "" for toolctl
 	uid     uint32 // by which user; 0 for root
 
@@ -95,7 +97,7 @@ func (r *rig) start(flags []string) error {
 }
 
 func (r *rig) argv(flags []string) []string {
-	return slices.Concat([]string{filepath.Join(programs, "toold"), "--ephemeral"}, testrig.Flags(r.dir, r.cgroup, r.uids), flags)
+	return slices.Concat(r.through, []string{filepath.Join(programs, "toold"), "--ephemeral"}, testrig.Flags(r.dir, r.cgroup, r.uids), flags)
 }
 
 // teller is what close needs of a test, or of a script.
