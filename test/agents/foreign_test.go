@@ -22,7 +22,10 @@ func TestForeignCalls(t *testing.T) {
 	for _, a := range shipped.Agents {
 		known := readSchemas(t, a)
 		for _, name := range slices.Sorted(maps.Keys(known.Tools)) {
-			schema, _ := known.Tools[name].(map[string]any)
+			schema, ok := known.Tools[name].(map[string]any)
+			if !ok {
+				continue // it takes a text and no fields, which no server of MCP can offer
+			}
 			fields, _ := schema["properties"].(map[string]any)
 			whole, _ := exampleOf("", schema, true).(map[string]any)
 			needed, _ := exampleOf("", schema, false).(map[string]any)

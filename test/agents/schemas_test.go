@@ -81,10 +81,10 @@ func newIn(old, now any, at string) (what []string) {
 }
 
 // configured are what is written into an agent's own configuration for it to offer all of its tools, a run for each: which
-// Codex offers depends on what it knows of the model, and Qwen Code has its model look for most.
+// Codex offers depends on what it knows of the model. Qwen Code has its model look for most, which are not in
+// what it sends, whatever tools.toolSearch says.
 var configured = map[string][]struct{ file, from, to string }{
 	"codex": {{}, {"config.toml", `model = "m"`, `model = "gpt-5.5"`}},
-	"qwen":  {{".qwen/settings.json", `{"telemetry"`, `{"tools": {"toolSearch": {"enabled": false}}, "telemetry"`}},
 }
 
 // offeredBy starts an agent with its own tools and a model that says nothing, and gives what it offers.
