@@ -145,13 +145,18 @@ func TestRealOwnWriters(t *testing.T) {
 func TestRealDryRunOfHoles(t *testing.T) {
 	h := newRealHouse(t)
 	smallHost(t, h, 1<<30)
+	disk, err := room.At(h.Dir)
+	testrig.Must(t, err)
+	floor := room.Floor{Bytes: 128 << 20}
+	// A writer leaves twice the floor. It is taken before anybody looks: a disk that fills so fast is nearly full.
+	takeAllBut(t, h.Dir+"/neighbour", disk, floor.Of(disk.Size)+256<<20)
 	m, stop, err := h.open(slog.New(slog.NewTextHandler(logTo{t}, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := &applyRig{t, m, source(t)}
 	set := *m.settings.Load()
-	set.HostFree, set.DiskOvercommit = room.Floor{Bytes: 128 << 20}, 10
+	set.HostFree, set.DiskOvercommit = floor, 10
 	set.Limits.Disk, set.MaxLimits.FileSize = 128<<20, 0
 	m.Reload(set)
 	const size = 3 << 30
@@ -172,9 +177,6 @@ func TestRealDryRunOfHoles(t *testing.T) {
 		}
 		heard <- c
 	}()
-	disk, err := room.At(h.Dir)
-	a.must(err)
-	takeAllBut(t, h.Dir+"/neighbour", disk, set.HostFree.Of(disk.Size)+256<<20) // a writer leaves twice the floor
 	done, least := make(chan struct{}), make(chan int64)
 	go func() {
 		free, each := int64(math.MaxInt64), time.NewTicker(time.Millisecond)
@@ -197,10 +199,10 @@ func TestRealDryRunOfHoles(t *testing.T) {
 		}
 	}
 	close(done)
-	if free := <-least; free < set.HostFree.Of(disk.Size) {
+	if free := <-least; free < floor.Of(disk.Size) {
 		t.Errorf("meanwhile %d bytes were free, less than must be", free)
 	}
-	a.bash(theirs.ID, "echo on >/tmp/go")
+	a.bash(theirs.ID, "echo on 1<>/tmp/go") // without waiting for a reader, whom somebody may have ended
 	if c := <-heard; c.Output != "on\n" {
 		t.Errorf("the call of a neighbour: %+v", c)
 	}
