@@ -17,6 +17,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/process"
 )
 
 const (
@@ -123,13 +124,18 @@ func (d *Driver) probeOnce(ctx context.Context, name string) error {
 	if err := d.sweepProbes(ctx); err != nil {
 		return err
 	}
+	maker, err := process.Open(os.Getpid(), 0, nil)
+	if err != nil {
+		return err
+	}
+	defer maker.Close()
 	random := make([]byte, 32) // the agent takes no shorter nonce
 	rand.Read(random)
 	id := "probe-" + hex.EncodeToString(random[:8])
 	defer d.probing(id)()
 	base := probeUIDBase - uint32(slices.Index(d.names, name))*sandbox.RangeSize
 	spec := sandbox.Spec{
-		ID:    sandbox.ID{SessionID: id, Incarnation: "probe", Owner: probeOwner, UIDBase: base},
+		ID:    sandbox.ID{SessionID: id, Incarnation: fmt.Sprintf(probeMaker, maker.PID(), maker.Start()), Owner: probeOwner, UIDBase: base},
 		Shape: sandbox.Shape{Runtime: name, Limits: client.Limits{Tmp: 1 << 20}},
 		Claim: sandbox.Claim{Worktree: sandbox.Worktree{Mode: client.WorktreeEmpty, Target: sandbox.Workspace}},
 		Nonce: random,
@@ -155,15 +161,34 @@ func (d *Driver) probing(id string) (over func()) {
 	}
 }
 
-// sweepProbes removes what is left of probes that were cut short, by this process or an earlier
-// one.
+// probeMaker is the incarnation of a probe's sandbox: the id of the daemon's process, and when it began.
+const probeMaker = "%d since %d"
+
+// ofAnother reports whether a probe's sandbox is at work for another daemon of this host, that has the
+// same cgroup above its sandboxes.
+func ofAnother(rec sandbox.Record) bool {
+	var pid int
+	var start uint64
+	if _, err := fmt.Sscanf(rec.Incarnation, probeMaker, &pid, &start); err != nil || pid == os.Getpid() || start == 0 {
+		return false
+	}
+	maker, err := process.Open(pid, start, nil)
+	if err != nil {
+		return false
+	}
+	_ = maker.Close()
+	return true
+}
+
+// sweepProbes removes what is left of probes that were cut short, by this process or one that has
+// ended.
 func (d *Driver) sweepProbes(ctx context.Context) error {
 	old, err := d.List(ctx, probeOwner)
 	for _, rec := range old {
 		d.probes.mu.Lock()
 		alive := d.probes.alive[rec.SessionID]
 		d.probes.mu.Unlock()
-		if !alive {
+		if !alive && !ofAnother(rec) {
 			err = errors.Join(err, d.Destroy(ctx, rec))
 		}
 	}

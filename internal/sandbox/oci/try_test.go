@@ -5,12 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/process"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -86,6 +91,36 @@ func TestProbeEndsWithDriver(t *testing.T) {
 	}
 	if err := d.Try(t.Context(), "moody"); err == nil || !strings.Contains(err.Error(), "closed") {
 		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// TestProbesOfOthers: a probe's sandbox is left alone while the daemon lives that has made it, in another
+// process under the same cgroup, and goes when that has ended.
+func TestProbesOfOthers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	other := exec.Command("sleep", "1h")
+	testrig.Must(t, other.Start())
+	end := sync.OnceFunc(func() { _ = other.Process.Kill(); _ = other.Wait() })
+	t.Cleanup(end)
+	its, err := process.Open(other.Process.Pid, 0, nil)
+	testrig.Must(t, err)
+	spec := f.Spec()
+	spec.SessionID, spec.Owner, spec.Incarnation = "probe-of-another", "probe", fmt.Sprintf("%d since %d", its.PID(), its.Start())
+	testrig.Must(t, its.Close())
+	f.create(spec)
+	left := func() bool {
+		testrig.Must(t, f.open().Try(f.Ctx(), "runc"))
+		list, err := f.driver.List(f.Ctx(), "probe")
+		testrig.Must(t, err)
+		return slices.ContainsFunc(list, func(r sandbox.Record) bool { return r.SessionID == "probe-of-another" })
+	}
+	if !left() {
+		t.Error("the probe of a daemon that lives was taken for a leftover")
+	}
+	end()
+	if left() {
+		t.Error("the probe of a daemon that has ended is left")
 	}
 }
 
