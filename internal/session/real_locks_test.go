@@ -21,7 +21,7 @@ func TestRealLocksAtTheEnd(t *testing.T) {
 	m, stop, err := h.open(slog.New(slog.NewTextHandler(logTo{t}, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	testrig.Must(t, err)
 	defer func() { testrig.Must(t, stop()) }()
-	dir := realTree(t, m, "permission = \"allow\"\n", nil)
+	dir := realTree(t, m, "[permission]\n\"*\" = \"allow\"\n", nil)
 	type held struct{ session, call, lock string }
 	// begin has a git in the background hold a lock, which it takes away, if it does at all, when it is asked to end.
 	begin := func(name, asked string) held {

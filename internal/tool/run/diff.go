@@ -205,7 +205,7 @@ func compareTrees(ctx context.Context, env *Env, input json.RawMessage, title st
 		return failure(title, err)
 	}
 	defer o.Tree.Close()
-	if o.Base.Mounted() && !o.Tree.Mounted() { // else all of it would have been removed
+	if o.Base.Mounted() && (!o.Tree.Mounted() || o.Tree.InMemory()) { // else all of it would have been removed
 		return nil, Errorf(CodeSandboxFailed, "the worktree is not mounted in the sandbox: its changes cannot be told there")
 	}
 	totals, err := work(o)

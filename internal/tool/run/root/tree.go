@@ -103,6 +103,12 @@ func (d *Dir) Close() { unix.Close(d.fd) }
 // kernel does not say, such as in gVisor.
 func (d *Dir) Mounted() bool { return d.top }
 
+// InMemory reports whether d lies in a tmpfs, as what an Engine puts where mounts of toold's are to come.
+func (d *Dir) InMemory() bool {
+	var st unix.Statfs_t
+	return unix.Fstatfs(d.fd, &st) == nil && st.Type == unix.TMPFS_MAGIC
+}
+
 func (d *Dir) at(name string) string { return d.path + "/" + name }
 
 // List gives the entries whose names come after `after`, sorted by their bytes, the first
