@@ -49,7 +49,6 @@ func testNetwork(t *testing.T, r *rig) {
 		{"tenant", false, testTenant},
 		{"rules", false, testRules},
 		{"revoked", false, testRevoked},
-		{"passed", false, testPassed},
 		{"gone", false, testNetworkGone},
 		{"spellings", false, testSpellings},
 	} {

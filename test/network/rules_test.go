@@ -509,217 +509,66 @@ func testRules(t *testing.T, r *rig) {
 	}
 }
 
-// asked waits until somebody is asked about something in the session of a probe.
-func (p *probe) asked() *client.Approval {
-	p.r.t.Helper()
-	var a *client.Approval
-	testrig.Eventually(p.r.t, "somebody is asked", func() bool {
-		list, err := p.r.client.ListApprovals(context.Background(), client.ApprovalQuery{Session: p.session})
-		if err != nil || len(list.Items) != 1 {
-			return false
-		}
-		a = &list.Items[0]
-		return true
-	})
-	return a
-}
-
-func (p *probe) reply(a *client.Approval, with client.ApprovalAnswer) {
-	p.r.t.Helper()
-	_, err := p.r.client.AnswerApproval(context.Background(), a.ID, with)
-	must(p.r.t, err)
-}
-
-// testRevoked: what "always" has saved is taken back, or is over, while connections are open of each way
-// out: tunnels, answers that are under way, and connections between two requests.
+// testRevoked: what "always" has saved is taken back while connections are open.
 func testRevoked(t *testing.T, r *rig) {
 	ctx := context.Background()
-	const host = "one.rules.example"
-	tr := r.trap("8.8.6.1:7000")
+	_ = r.trap("8.8.6.1:7000")
 	r.serve("8.8.6.1:7080")
-	// By the last line requests are read.
-	r.rules("\""+host+":*\" = \"ask\"\n\"none.example:7080\" = \"deny\"\n", "\"*\" = \"allow\"\n\"* http://none.example/*\" = \"deny\"\n")
+	r.rules("\"one.rules.example:*\" = \"ask\"\n\"none.example:7080\" = \"deny\"\n", "\"*\" = \"allow\"\n")
 	t.Cleanup(func() { r.configure(""); r.ctl("reload") })
 	p := r.probe()
-	always, never := client.ApprovalAnswer{Answer: client.AnswerAlways}, client.ApprovalAnswer{Answer: client.AnswerReject}
-	get := func(way, conn, path string) question {
-		if way == "proxy" {
-			path = "http://" + host + ":7080" + path
-		}
-		return question{Conn: conn + " by " + way, Texts: []string{"GET " + path + " HTTP/1.1\r\nHost: " + host + ":7080\r\n\r\n"}}.by(way, host, 7080)
-	}
-	first := true // of those that want the same port nobody is asked again
-	var rests []question
-	for _, way := range r.waysOut() {
-		file := p.put(get(way, "plain", "/a"))
-		if first {
-			p.reply(p.asked(), always)
-			first = false
-		}
-		for range 2 {
-			if got := p.answer(file); !strings.Contains(got, "served "+host+":7080/a") {
-				t.Fatalf("the request by %s: %q", way, got)
+	asked := func() *client.Approval {
+		t.Helper()
+		var a *client.Approval
+		testrig.Eventually(t, "somebody is asked", func() bool {
+			list, err := r.client.ListApprovals(ctx, client.ApprovalQuery{Session: p.session})
+			if err != nil || len(list.Items) != 1 {
+				return false
 			}
-			file = p.put(get(way, "plain", "/a"))
-		}
-		_ = p.answer(file)
-		slow := get(way, "slow", "/slow")
-		if got := p.ask(slow); !strings.HasPrefix(got, "HTTP/1.1 200") {
-			t.Fatalf("what goes on by %s: %q", way, got)
-		}
-		rests = append(rests, question{Conn: slow.Conn, Rest: true})
+			a = &list.Items[0]
+			return true
+		})
+		return a
 	}
-	first = true
-	for _, way := range r.waysOut()[1:] { // tunnels, of which the far side says something first
-		q := question{Conn: "tunnel by " + way}.by(way, host, 7000)
-		file := p.put(q)
-		if first {
-			p.reply(p.asked(), always)
-			first = false
-		}
-		if got := p.answer(file); got != "" {
-			t.Fatalf("the tunnel by %s: %q", way, got)
-		}
-		rests = append(rests, question{Conn: q.Conn, Rest: true})
+	answer := func(a *client.Approval, with client.Answer) {
+		t.Helper()
+		_, err := r.client.AnswerApproval(ctx, a.ID, client.ApprovalAnswer{Answer: with})
+		must(t, err)
 	}
+	// A tunnel of which the far side says something first.
+	tunnel := question{Conn: "tunnel"}.by("CONNECT", "one.rules.example", 7000)
+	tunnelled := p.put(tunnel)
+	answer(asked(), client.AnswerAlways)
+	if got := p.answer(tunnelled); got != "" {
+		t.Fatalf("the tunnel: %q", got)
+	}
+	plain := question{Conn: "plain", Texts: []string{"GET http://one.rules.example:7080/a HTTP/1.1\r\nHost: x\r\n\r\n"}}.by("proxy", "", 0)
+	first := p.put(plain)
+	answer(asked(), client.AnswerAlways)
+	for range 2 { // the second asks nobody
+		if got := p.answer(first); !strings.Contains(got, "served one.rules.example:7080/a") {
+			t.Fatalf("the request: %q", got)
+		}
+		first = p.put(plain)
+	}
+	_ = p.answer(first)
 	saved, err := r.client.ListSavedApprovals(ctx, client.ApprovalQuery{Session: p.session})
 	must(t, err)
 	if len(saved.Items) != 2 {
 		t.Fatalf("saved: %+v", saved.Items)
 	}
-	files := make([]string, len(rests))
-	for i := range rests {
-		files[i] = p.put(rests[i])
-	}
+	rest := p.put(question{Conn: "tunnel", Rest: true})
 	for _, s := range saved.Items {
 		must(t, r.client.RevokeApproval(ctx, s.ID))
 	}
-	ends := func(conn, file string) { // with what the far side had said
-		t.Helper()
-		if got := p.answer(file); strings.HasPrefix(conn, "tunnel") && strings.TrimPrefix(got, "trapped\n") != "" && !strings.HasPrefix(got, "error: ") {
-			t.Errorf("the rest of the %s: %q", conn, got)
-		}
+	// It ends, with what the far side had said.
+	if got := p.answer(rest); strings.TrimPrefix(got, "trapped\n") != "" && !strings.HasPrefix(got, "error: ") {
+		t.Errorf("the tunnel's rest: %q", got)
 	}
-	for i := range rests {
-		ends(rests[i].Conn, files[i])
-	}
-	first = true
-	for _, way := range r.waysOut() {
-		again := p.put(get(way, "plain", "/a"))
-		if first {
-			p.reply(p.asked(), never) // for all of the call
-			first = false
-		}
-		if got := p.answer(again); !strings.HasPrefix(got, "HTTP/1.1 403") {
-			t.Errorf("the next request by %s: %q", way, got)
-		}
-	}
-	before, _ := tr.at("8.8.6.1")
-	for _, way := range r.waysOut()[1:] {
-		q := question{Conn: "tunnel that expires, by " + way}.by(way, host, 7000)
-		file := p.put(q)
-		p.reply(p.asked(), client.ApprovalAnswer{Answer: client.AnswerAlways, Expires: "3s"})
-		if got := p.answer(file); got != "" {
-			t.Fatalf("%s: %q", q.Conn, got)
-		}
-		ends(q.Conn, p.put(question{Conn: q.Conn, Rest: true}))
-		testrig.Eventually(t, "it is seen where it led", func() bool {
-			now, _ := tr.at("8.8.6.1")
-			return now > before
-		})
-		before, _ = tr.at("8.8.6.1")
-	}
-}
-
-// passing opens a connection and gives it to another call over a socket, or is that one: it says
-// something on it as long as there is an answer.
-const passing = `
-import json, os, socket, sys, time
-def until(name):
-    while not os.path.exists(name): time.sleep(0.01)
-def put(name):
-    open(name + ".new", "w").close()
-    os.rename(name + ".new", name)
-q = json.load(open("q"))
-at = "/tmp/" + q["conn"]
-if sys.argv[1] == "give":
-    c = socket.create_connection((q["host"], q["port"]), 30)
-    if q["first"]:
-        c.sendall(q["first"].encode("latin1"))
-        got = b""
-        while len(got) < 12 if q["port"] == 1080 else b"\r\n\r\n" not in got:
-            more = c.recv(1)
-            if not more: sys.exit("refused: %r" % got)
-            got += more
-    until(at + ".listens")
-    u = socket.socket(socket.AF_UNIX)
-    u.connect(at)
-    socket.send_fds(u, [b"x"], [c.fileno()])
-    until("over")
-    sys.exit()
-l = socket.socket(socket.AF_UNIX)
-l.bind(at)
-l.listen()
-put(at + ".listens")
-u, _ = l.accept()
-_, fds, _, _ = socket.recv_fds(u, 1, 1)
-c = socket.socket(fileno=fds[0])
-c.settimeout(30)
-try:
-    while True:
-        c.sendall(b"\x01more\r\n")
-        if not c.recv(100): break
-        if not os.path.exists("passes"): put("passes")
-        time.sleep(0.02)
-except OSError as e: print(e)
-print("it ended")
-`
-
-// testPassed: a connection that one call has passed to another is cut when the call ends for which
-// it was allowed once; else it goes by the rules of the session's profile from then on.
-func testPassed(t *testing.T, r *rig) {
-	const host = "one.rules.example"
-	t.Cleanup(testrig.Serve(r.listen("8.8.6.1:7090"), anyBytes))
-	t.Cleanup(func() { r.configure(""); r.ctl("reload") })
-	ways := r.waysOut()[1:]
-	if r.tier.name != runc.name {
-		ways = ways[len(ways)-1:]
-	}
-	for _, way := range ways {
-		for _, action := range []string{"ask", "allow"} {
-			r.rules("\""+host+":7090\" = \""+action+"\"\n", "\"*\" = \"allow\"\n[profile.strict.permission.network]\n\"*\" = \"deny\"\n")
-			p := &probe{r: r, dir: r.scripts("pass.py", passing)}
-			p.session = r.session(client.SessionCreate{Worktree: client.Worktree{Source: p.dir, Mode: client.WorktreeBind}})
-			must(t, os.WriteFile(filepath.Join(p.dir, "q"), must1(json.Marshal(question{Conn: "passed"}.by(way, host, 7090))), 0o644))
-			gives := r.calling(p.session, "python3 pass.py give")
-			if action == "ask" {
-				a := p.asked()
-				if a.Metadata["once"] != "for all calls of the session, until this call ends" {
-					t.Errorf("the question says %v", a.Metadata)
-				}
-				p.reply(a, client.ApprovalAnswer{Answer: client.AnswerOnce})
-			}
-			takes := r.calling(p.session, "python3 pass.py take")
-			exists := func(name string) {
-				t.Helper()
-				testrig.Eventually(t, "there is the file "+name, func() bool { _, err := os.Stat(filepath.Join(p.dir, name)); return err == nil })
-			}
-			exists("passes")
-			must(t, os.WriteFile(filepath.Join(p.dir, "over"), nil, 0o644))
-			if c := <-gives; c == nil || c.IsError {
-				t.Fatalf("who passes it by %s: %+v", way, c)
-			}
-			if action == "allow" {
-				must(t, os.Remove(filepath.Join(p.dir, "passes"))) // it goes on
-				exists("passes")
-				strict := "strict"
-				_, err := r.client.PatchSession(context.Background(), p.session, client.SessionPatch{Profile: &strict})
-				must(t, err)
-			}
-			if c := <-takes; c == nil || !strings.Contains(c.Output, "it ended") {
-				t.Errorf("%s by %s: %+v", action, way, c)
-			}
-		}
+	again := p.put(plain)
+	answer(asked(), client.AnswerReject)
+	if got := p.answer(again); !strings.HasPrefix(got, "HTTP/1.1 403") {
+		t.Errorf("the next request: %q", got)
 	}
 }
 
