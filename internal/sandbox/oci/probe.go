@@ -128,7 +128,7 @@ func (d *Driver) probeOnce(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	defer maker.Close()
+	defer func() { _ = maker.Close() }()
 	random := make([]byte, 32) // the agent takes no shorter nonce
 	rand.Read(random)
 	id := "probe-" + hex.EncodeToString(random[:8])
