@@ -148,11 +148,7 @@ func (t *Trial) checkInstructions(r *Report) {
 	hint := fmt.Sprintf("tell its model by a file that %s reads: toolctl session brief SESSION >>AGENTS.md", t.Agent.Name)
 	switch {
 	case arrived == 0:
-		why := ""
-		if t.Agent.Uninstructed != "" {
-			why = ": " + t.Agent.Uninstructed
-		}
-		r.check("instructions", client.CheckWarn, hint, "none of "+linesOf(all)+why)
+		r.check("instructions", client.CheckWarn, hint, "none of "+linesOf(all)+because(t.Agent.Uninstructed))
 	case arrived < all:
 		r.check("instructions", client.CheckWarn, hint, fmt.Sprintf("%d of %s", arrived, linesOf(all)))
 	default:
@@ -188,11 +184,7 @@ func (t *Trial) checkReceived(r *Report, got *Received, picture bool) {
 	case picture && got.Pictures == 0 && t.Agent.Blind != "":
 		r.check(got.What, client.CheckWarn, fmt.Sprintf("%s does so in each version that is known: do not have its model look at pictures", t.Agent.Name), "not shown to its model: "+t.Agent.Blind)
 	case picture && got.Instead != "":
-		why := ""
-		if known, ok := t.Agent.Redraws[got.What]; ok {
-			why = ": " + known
-		}
-		r.check(got.What, client.CheckWarn, "small things in it may be lost: have its model look at the part that counts, cut out", "its model has "+got.Instead+" in place of it"+why)
+		r.check(got.What, client.CheckWarn, "small things in it may be lost: have its model look at the part that counts, cut out", "its model has "+got.Instead+" in place of it"+because(t.Agent.Redraws[got.What]))
 	case picture && got.Pictures == 0:
 		r.check(got.What, client.CheckFail, "see that its model is set to one that takes pictures, and update "+t.Agent.Name, "not shown to its model")
 	case got.Times > 1 || got.Pictures > 1:
@@ -209,3 +201,11 @@ func (t *Trial) checkReceived(r *Report, got *Received, picture bool) {
 func bytesOf(n int) string { return plain.Count(n, "byte", "bytes") }
 
 func linesOf(n int) string { return plain.Count(n, "line", "lines") }
+
+// because is a known reason as the end of a text; "" of none.
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + why
+}
