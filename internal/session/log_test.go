@@ -23,6 +23,12 @@ func (l *logLines) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
+func (l *logLines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 // find gives the last line with this message; nil for none.
 func (l *logLines) find(message string) (found map[string]any) {
 	l.mu.Lock()

@@ -29,7 +29,7 @@ func (r *treeRig) olderDatabase() {
 	database(t, r.h.Dir, newer)
 
 	database(t, older, r.h.Dir)
-	log := new(logged)
+	log := new(logLines)
 	m, stop, err := r.h.open(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		t.Fatal(err)

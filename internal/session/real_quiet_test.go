@@ -3,48 +3,17 @@ package session
 import (
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/session/trees"
-	"github.com/toold/toold/internal/testrig"
 )
-
-// logged keeps what is logged.
-type logged struct {
-	mu   sync.Mutex // guards text
-	text strings.Builder
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // TestRealQuietGVisor: that gVisor takes no mount into a running sandbox is said in a session's notes,
 // and to who asks for what takes one. Calls log nothing of it, though checkpoints are wanted before each.
 func TestRealQuietGVisor(t *testing.T) {
-	h := newRealHouse(t)
-	runsc, err := filepath.Abs("../../bin/runsc")
-	if err == nil {
-		_, err = os.Stat(runsc)
-	}
-	if err != nil {
-		testrig.Skipf(t, "runsc", "bin/runsc is not there: %v", err)
-	}
-	h.Runc = runsc
-	log := new(logged)
+	h, log := newRealHouseOfGVisor(t), new(logLines)
 	m, stop, err := h.open(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		t.Fatal(err)

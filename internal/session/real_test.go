@@ -95,6 +95,18 @@ func newRealHouse(t testing.TB) *realHouse {
 	return h
 }
 
+// newRealHouseOfGVisor is one whose sessions are gVisor's.
+func newRealHouseOfGVisor(t testing.TB) *realHouse {
+	t.Helper()
+	h := newRealHouse(t)
+	runsc, err := testrig.Bin("runsc")
+	if err != nil {
+		testrig.Skipf(t, "runsc", "%v", err)
+	}
+	h.Runc = runsc // what a runtime is, is not read from its name
+	return h
+}
+
 // source is a directory of alice's that sessions may have as their source: t.TempDir is closed to her.
 func source(t testing.TB) string {
 	t.Helper()

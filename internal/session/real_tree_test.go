@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -278,16 +277,7 @@ func TestRealTreeKilled(t *testing.T) {
 // TestRealTreeKilledGVisor is the same with gVisor, which takes no mount into a sandbox that runs: what
 // is left of the table is that sessions are made and ended, and what is done to those that are over.
 func TestRealTreeKilledGVisor(t *testing.T) {
-	h := newRealHouse(t)
-	runsc, err := filepath.Abs("../../bin/runsc")
-	if err == nil {
-		_, err = os.Stat(runsc)
-	}
-	if err != nil {
-		testrig.Skipf(t, "runsc", "bin/runsc is not there: %v", err)
-	}
-	h.Runc = runsc // what a runtime is, is not read from its name
-	r := newTreeRig(t, h)
+	r := newTreeRig(t, newRealHouseOfGVisor(t))
 	r.stride = rareStride() // to make a session takes seconds
 	r.killed([]treeOp{treeBeside})
 	r.killedOver(3*r.stride-2, stride() == 1)

@@ -3,7 +3,6 @@ package agents
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -42,12 +41,7 @@ func TestLongResultsAreAskedFor(t *testing.T) {
 			testrig.Must(t, os.MkdirAll(filepath.Dir(settings), 0o755))
 			testrig.Must(t, os.WriteFile(settings, []byte(`{"enabledMcpjsonServers": ["toold"], "permissions": {"allow": ["mcp__toold"]}, "env": {"ENABLE_TOOL_SEARCH": "false"}}`), 0o600))
 			testrig.Must(t, os.WriteFile(filepath.Join(run.Home, ".mcp.json"), server, 0o600))
-			argv := run.Argv()
-			cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
-			cmd.Dir, cmd.Env = run.Home, run.Env(os.Getenv)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%s: %v\n%s", cmd, err, out)
-			}
+			runAgent(t, run, run.Env(os.Getenv))
 			if whole := strings.Contains(result, "\n1000 ") && len(result) >= 51_000; whole != tt.whole {
 				t.Errorf("its model has %d bytes: %.300q", len(result), result)
 			}

@@ -130,20 +130,25 @@ func offeredAs(t *testing.T, a *shipped.Agent, configure func(home string)) []sh
 	run := &shipped.Run{Agent: a, Program: program, Home: t.TempDir(), Model: m.URL, Bare: true}
 	testrig.Must(t, run.Configure())
 	configure(run.Home)
-	argv := run.Argv()
-	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
-	cmd.Dir = run.Home
-	cmd.Env = run.Env(func(name string) string {
+	env := run.Env(func(name string) string {
 		if name == "PATH" {
 			return filepath.Dir(installed(t, "node-linux-*/bin/node")) + ":" + os.Getenv("PATH")
 		}
 		return os.Getenv(name)
 	})
-	cmd.Env = append(cmd.Env, "ENABLE_TOOL_SEARCH=false") // else Claude Code names few of its tools
+	runAgent(t, run, append(env, "ENABLE_TOOL_SEARCH=false")) // else Claude Code names few of its tools
+	return m.Offers()
+}
+
+// runAgent runs an agent to its end, in its home.
+func runAgent(t *testing.T, run *shipped.Run, env []string) {
+	t.Helper()
+	argv := run.Argv()
+	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env = run.Home, env
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", cmd, err, out)
 	}
-	return m.Offers()
 }
 
 // version is that of an agent's package.

@@ -33,12 +33,7 @@ func TestToolsAreOfferedAtOnce(t *testing.T) {
 	// As whoever wrote the server into the configuration by hand has it.
 	settings := filepath.Join(run.Home, ".claude/settings.json")
 	testrig.Must(t, os.WriteFile(settings, []byte(`{"enabledMcpjsonServers": ["toold"], "permissions": {"allow": ["mcp__toold"]}}`), 0o600))
-	argv := run.Argv()
-	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
-	cmd.Dir, cmd.Env = run.Home, env
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", cmd, err, out)
-	}
+	runAgent(t, run, env)
 	var own, search bool
 	var offered []string
 	for _, o := range m.Offers() {
